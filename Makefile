@@ -1,0 +1,58 @@
+# Redline. `make help` lists what there is; `make up` and `make test` are all a newcomer needs.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help setup debian up test test-slow check bench fmt generate constraints clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "redline: setting up $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP)
+
+debian: ## install the Debian packages where this runs as root and they are missing
+	@deploy/debian-packages prometheus prometheus-alertmanager
+
+up: setup debian ## start both planes, two residents, Prometheus and Alertmanager here
+	@exec $(BIN)/redline up
+
+test: setup ## unit, integration and end-to-end tests
+	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng
+	@$(BIN)/pytest -m 'not slow' tests
+
+test-slow: setup ## fuzzing, soaks, many rollbacks
+	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng
+	@$(BIN)/pytest -m slow --timeout 1500 tests
+
+check: setup ## format, lint, types, import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+bench: setup ## the scoreboard
+	@for f in bench/[a-z]*.py; do n=$$(basename $$f .py); $(BIN)/python -m bench.$$n $(BENCH_ARGS) || exit 1; done
+
+fmt: setup ## format and sort imports
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix-only --quiet .
+
+generate: setup ## write rules, routes, dashboards and runbook tables from monitors/redlines.py
+	@$(BIN)/redline generate
+
+constraints: setup ## pin what is installed now
+	@{ echo "# Exact versions of everything that is installed; regenerate with: make constraints"; \
+	   $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//'; } > constraints.txt
+
+clean: ## remove the virtual environment and local state
+	rm -rf $(VENV) .redline

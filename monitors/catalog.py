@@ -1,0 +1,258 @@
+"""Every metric Redline exports, typed in one place: nothing outside it reaches `/metrics`.
+
+Names follow OpenMetrics (base units, `_total` on counters). Ratios and quantiles are not
+exported: they are recording rules (`alerts/rules.py`). An unknown value is an absent series.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from monitors import labels
+from monitors.redlines import RedLines
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+
+
+class Label(StrEnum):
+    """Label names. `VERSION` is the one open label: at most four live."""
+
+    VERSION = "version"
+    LAYER = "layer_id"
+    MODALITY = "modality"
+    TIER = "tier"
+    MILESTONE = "milestone"
+    FAULT = "fault"
+    GRADE = "grade"
+    ORIGIN = "origin"
+    OUTCOME = "outcome"
+    RESIDENT = "resident"
+    ROLE = "role"
+    STATE = "state"
+    DIGEST = "weights_digest"
+    PART = "part"
+    ACTION = "action"
+    PHASE = "phase"
+    RESULT = "result"
+
+
+CLOSED: dict[Label, tuple[str, ...]] = {
+    Label.MODALITY: tuple(labels.Modality),
+    Label.TIER: tuple(labels.Tier),
+    Label.MILESTONE: tuple(labels.Milestone),
+    Label.FAULT: tuple(labels.Fault),
+    Label.GRADE: tuple(labels.Grade),
+    Label.ORIGIN: tuple(labels.Origin),
+    Label.OUTCOME: tuple(labels.Outcome),
+    Label.ROLE: tuple(labels.Role),
+    Label.STATE: tuple(labels.ResidentState),
+    Label.PART: ("media", "kv", "shed", "admission"),
+    Label.ACTION: tuple(labels.Action),
+    Label.RESULT: ("taken", "repeated", "refused"),
+}
+
+
+class Table(StrEnum):
+    CACHE = "cache"
+    LATENCY = "latency"
+    FAULTS = "faults"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One family. `column` names the table column it feeds, where it feeds one."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[Label, ...] = ()
+    table: Table | None = None
+    column: str | None = None
+
+
+_V, _L, _M = Label.VERSION, Label.LAYER, Label.MODALITY
+
+# ------------------------------------------------------------------ table 1: cache (S4.1)
+ENTROPY_THRESHOLD = Metric(
+    "redline_kv_entropy_threshold_nats", Kind.GAUGE,
+    "Reuse threshold on the cross-modal attention entropy; absent where reuse is off.",
+    (_V, _L, _M), Table.CACHE, "entropy_th",
+)  # fmt: skip
+RESIDENCY_HIT_MASS = Metric(
+    "redline_kv_residency_hit_mass_total", Kind.COUNTER,
+    "Attention mass found on the device in time, of sampled steps.",
+    (_V, _L, _M), Table.CACHE, "hit_rate",
+)  # fmt: skip
+RESIDENCY_LOOKUP_MASS = Metric(
+    "redline_kv_residency_lookup_mass_total", Kind.COUNTER,
+    "Attention mass looked up, of sampled steps.",
+    (_V, _L, _M), Table.CACHE, "hit_rate",
+)  # fmt: skip
+LIVE_BYTES = Metric(
+    "redline_kv_live_bytes", Kind.GAUGE,
+    "Bytes of live (referenced or pinned) device pages.",
+    (_V, _L, _M), Table.CACHE, "gpu_mem_gb",
+)  # fmt: skip
+EVICTABLE_BYTES = Metric(
+    "redline_kv_evictable_bytes", Kind.GAUGE,
+    "Bytes of device pages that only the prefix cache holds.", (_V, _L, _M),
+)  # fmt: skip
+HOST_BYTES = Metric(
+    "redline_kv_host_bytes", Kind.GAUGE, "Bytes of pages in host memory.", (_V, _L, _M)
+)
+RESERVED_BYTES = Metric(
+    "redline_kv_reserved_bytes", Kind.GAUGE, "Bytes the pool holds allocated in all.", (_V,)
+)
+ALIAS_PAGES = Metric(
+    "redline_kv_alias_pages", Kind.GAUGE,
+    "Page-table entries that point at the layer below (S1.2).", (_V, _L, _M),
+)  # fmt: skip
+ENTROPY_SUM = Metric(
+    "redline_kv_entropy_nats_sum_total", Kind.COUNTER,
+    "Sum of the cross-modal attention entropy over sampled tokens.", (_V, _L, _M),
+)  # fmt: skip
+ENTROPY_COUNT = Metric(
+    "redline_kv_entropy_tokens_total", Kind.COUNTER,
+    "Tokens whose cross-modal attention entropy was defined and sampled.", (_V, _L, _M),
+)  # fmt: skip
+PREFIX_HIT_TOKENS = Metric(
+    "redline_kv_prefix_hit_tokens_total", Kind.COUNTER,
+    "Prompt tokens restored from the prefix cache.", (_V,),
+)  # fmt: skip
+PREFIX_LOOKUP_TOKENS = Metric(
+    "redline_kv_prefix_lookup_tokens_total", Kind.COUNTER,
+    "Prompt tokens looked up in the prefix cache.", (_V,),
+)  # fmt: skip
+BLOCK_FILL = Metric(
+    "redline_kv_block_fill_ratio", Kind.GAUGE, "Share of the slots of live blocks in use.", (_V,)
+)
+POOL_EPOCH = Metric(
+    "redline_kv_pool_epoch", Kind.GAUGE, "The pool's generation; a flush raises it.", (_V,)
+)
+REUSE_ON = Metric(
+    "redline_kv_reuse_on", Kind.GAUGE,
+    "1 where entropy-driven reuse is on, 0 where the checkpoint is uncalibrated or it tripped.",
+    (_V,),
+)  # fmt: skip
+
+# ------------------------------------------------------------------ table 2: latency (S4.2)
+FIRST_OUTPUT = Metric(
+    "redline_first_output_seconds", Kind.HISTOGRAM,
+    "From the last input byte a first output depends on to its first byte leaving the socket.",
+    (_V, Label.MILESTONE), Table.LATENCY, "p50, p95, p99",
+)  # fmt: skip
+OVERDUE = Metric(
+    "redline_first_output_overdue_total", Kind.COUNTER,
+    "Requests past the degrade line, counted when they cross it, with or without the output.",
+    (_V, Label.MILESTONE), Table.LATENCY, "over",
+)  # fmt: skip
+
+# ------------------------------------------------------------------ table 3: faults (S4.3)
+FAULTS = Metric(
+    "redline_faults_total", Kind.COUNTER, "Detector verdicts.",
+    (_V, Label.FAULT, Label.GRADE, Label.ORIGIN), Table.FAULTS, "count",
+)  # fmt: skip
+REQUESTS = Metric(
+    "redline_requests_total", Kind.COUNTER, "Finished requests by outcome.",
+    (_V, Label.OUTCOME), Table.FAULTS, "requests",
+)  # fmt: skip
+FAULT_WINDOW_REQUESTS = Metric(
+    "redline_fault_window_requests", Kind.GAUGE,
+    "Requests in the ring of the last 10,000 finished ones.", (_V,), Table.FAULTS, "requests",
+)  # fmt: skip
+FAULT_WINDOW_FAULTED = Metric(
+    "redline_fault_window_faulted", Kind.GAUGE,
+    "Requests in that ring with a hard fault that did not come in with the input.",
+    (_V,), Table.FAULTS, "rate",
+)  # fmt: skip
+FAULT_WINDOW_BY_FAULT = Metric(
+    "redline_fault_window_faults", Kind.GAUGE,
+    "Requests in that ring with this hard fault, input faults apart.",
+    (_V, Label.FAULT), Table.FAULTS, "rate",
+)  # fmt: skip
+
+# ------------------------------------------------------------------ data plane
+BUILD_INFO = Metric("redline_build", Kind.INFO, "The running build.", (Label.VERSION,))
+RESIDENT_INFO = Metric(
+    "redline_resident", Kind.INFO, "Join on version for role and weights.",
+    (_V, Label.RESIDENT, Label.ROLE, Label.DIGEST),
+)  # fmt: skip
+RESIDENT_UP = Metric("redline_resident_up", Kind.GAUGE, "1 while the resident is ready.", (_V,))
+RESIDENT_RESTARTS = Metric(
+    "redline_resident_restarts_total", Kind.COUNTER, "Engine processes restarted.", (_V,)
+)
+WEIGHT = Metric(
+    "redline_route_weight_ratio", Kind.GAUGE, "Share of new sessions a resident gets.", (_V,)
+)
+ROUTE_EPOCH = Metric("redline_route_epoch", Kind.GAUGE, "Raised by each change of route.")
+LEVEL = Metric(
+    "redline_ladder_level", Kind.GAUGE,
+    "The ladder's level, 0 is full fidelity.", (_V, Label.PART),
+)  # fmt: skip
+IN_FLIGHT = Metric("redline_requests_in_flight", Kind.GAUGE, "Requests being served.", (_V,))
+WAITING = Metric("redline_engine_waiting", Kind.GAUGE, "Requests waiting in lanes.", (_V,))
+BUSY = Metric(
+    "redline_engine_busy_seconds_total", Kind.COUNTER, "Time spent in engine steps.", (_V,)
+)
+STEPS = Metric("redline_engine_steps_total", Kind.COUNTER, "Engine steps.", (_V,))
+SPEECH_SECONDS = Metric(
+    "redline_speech_seconds_total", Kind.COUNTER, "Speech sent to clients.", (_V,)
+)
+UNDERRUN_SECONDS = Metric(
+    "redline_playout_underrun_seconds_total", Kind.COUNTER,
+    "Silence a listener playing as packets arrive would have heard.", (_V,),
+)  # fmt: skip
+
+# ------------------------------------------------------------------ control plane
+LEADER_EPOCH = Metric("redline_control_leader_epoch", Kind.GAUGE, "Epoch of the leader's lease.")
+WEBHOOKS = Metric(
+    "redline_control_webhook_alerts_total", Kind.COUNTER,
+    "Alerts received from Alertmanager.", (Label.RESULT,),
+)  # fmt: skip
+TRANSITIONS = Metric(
+    "redline_control_transitions_total", Kind.COUNTER, "Ladder moves.", (_V, Label.PART)
+)
+ROLLOUT_PHASE = Metric(
+    "redline_rollout_phase", Kind.GAUGE, "1 for the phase the rollout is in.", (Label.PHASE,)
+)
+ROLLBACKS = Metric("redline_rollbacks_total", Kind.COUNTER, "Rollbacks, verified or not.")
+ROLLBACK_INCOMPLETE = Metric(
+    "redline_rollback_incomplete", Kind.GAUGE,
+    "1 while a rollback could not be proved complete.",
+)  # fmt: skip
+HEARTBEAT_AGE = Metric(
+    "redline_control_watchdog_age_seconds", Kind.GAUGE,
+    "Since the last Watchdog alert came; absent before the first.",
+)  # fmt: skip
+
+DATA_PLANE: tuple[Metric, ...] = (
+    ENTROPY_THRESHOLD, RESIDENCY_HIT_MASS, RESIDENCY_LOOKUP_MASS, LIVE_BYTES, EVICTABLE_BYTES,
+    HOST_BYTES, RESERVED_BYTES, ALIAS_PAGES, ENTROPY_SUM, ENTROPY_COUNT, PREFIX_HIT_TOKENS,
+    PREFIX_LOOKUP_TOKENS, BLOCK_FILL, POOL_EPOCH, REUSE_ON, FIRST_OUTPUT, OVERDUE, FAULTS,
+    REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED, FAULT_WINDOW_BY_FAULT, BUILD_INFO,
+    RESIDENT_INFO, RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT, ROUTE_EPOCH, LEVEL, IN_FLIGHT,
+    WAITING, BUSY, STEPS, SPEECH_SECONDS, UNDERRUN_SECONDS,
+)  # fmt: skip
+CONTROL_PLANE: tuple[Metric, ...] = (
+    LEADER_EPOCH, WEBHOOKS, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,
+    HEARTBEAT_AGE,
+)  # fmt: skip
+ALL: tuple[Metric, ...] = DATA_PLANE + CONTROL_PLANE
+
+_BASE_BOUNDS = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.234, 0.25, 0.3, 0.35, 0.4,
+                0.5, 0.7, 1.0, 2.0, 5.0, 10.0)  # fmt: skip
+
+
+def latency_bounds(lines: RedLines) -> tuple[float, ...]:
+    """Histogram bounds, seconds: the usual 0.25 -> 0.5 jump is filled, every line is a bound."""
+    extra = {lines.latency.first_packet_s, lines.latency.degrade_s}
+    return tuple(sorted({*_BASE_BOUNDS, *extra}))
+
+
+def bound_label(seconds: float) -> str:
+    """A bound as Prometheus writes it in `le`, so that rules name the very same series."""
+    return str(float(seconds))

@@ -1,0 +1,325 @@
+"""The wire types between data plane and control plane: desired state, leases, acks, evidence.
+
+Both planes import these and nothing of each other. Every type is frozen and refuses unknown
+fields, so a message either means exactly one thing or is an error. Durations are seconds and
+run on the receiver's monotonic clock; only `wall` fields are calendar time, for people.
+"""
+
+from enum import IntEnum, StrEnum
+from typing import Annotated
+
+import msgspec
+
+from monitors.labels import Fault, Grade, Milestone, Modality, Origin, Outcome, ResidentState
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Epoch = Annotated[int, msgspec.Meta(ge=0)]
+Lease = Annotated[float, msgspec.Meta(gt=0.0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of everything that crosses a process border."""
+
+
+# ---------------------------------------------------------------- the ladder's vector (DESIGN 7)
+class MediaRung(IntEnum):
+    """Input fidelity, full first. The lower (worse) of client's wish and ladder wins."""
+
+    FULL = 0
+    P360_8K = 1  # S4.2: 720p -> 360p, 16 kHz -> 8 kHz
+    P160_8K = 2  # S2.5: 160x160 and 8 kHz
+
+
+class KvRung(IntEnum):
+    """Storage format of newly written and live pages (S4.1)."""
+
+    NATIVE = 0
+    INT8 = 1
+
+
+class Shed(IntEnum):
+    """Whether low-lane work is dropped (S2.4)."""
+
+    OFF = 0
+    ON = 1
+
+
+class Admission(IntEnum):
+    """Whether new sessions are taken."""
+
+    OPEN = 0
+    LIMITED = 1
+
+
+class Level(Wire, frozen=True):
+    """One resident's fidelity: a vector, not a number; each alert moves its own part only."""
+
+    media: MediaRung = MediaRung.FULL
+    kv: KvRung = KvRung.NATIVE
+    shed: Shed = Shed.OFF
+    admission: Admission = Admission.OPEN
+
+
+# ---------------------------------------------------------------- desired state
+class Route(Wire, frozen=True):
+    """Who serves: `canary_weight` percent of new sessions to `canary`, the rest to `stable`.
+
+    The weight is a lease: when `lease_s` passes without a renewal it is 0.
+    """
+
+    leader_epoch: Epoch
+    route_epoch: Epoch
+    stable: Name
+    canary: Name | None = None
+    canary_weight: Percent = 0
+    lease_s: Lease = 10.0
+
+
+class LadderOrder(Wire, frozen=True):
+    """A desired level for one resident, held for `lease_s`; then one step back at a time."""
+
+    leader_epoch: Epoch
+    operation_id: str
+    resident: Name
+    level: Level
+    lease_s: Lease
+    actor: str
+    reason: str
+
+
+class DrainMode(StrEnum):
+    """What happens to streams in flight when a resident is cut over (DESIGN 8)."""
+
+    FINISH = "finish"  # latency, cache: to the end of the turn
+    ABORT = "abort"  # faults: replay on the stable one before any output, else a typed error
+
+
+class DrainOrder(Wire, frozen=True):
+    """Empty a resident of work; answers when nothing is in flight or `timeout_s` has passed."""
+
+    leader_epoch: Epoch
+    mode: DrainMode
+    timeout_s: Lease
+
+
+class FlushOrder(Wire, frozen=True):
+    """Raise the resident's minimum pool epoch and empty every tier of older ones."""
+
+    leader_epoch: Epoch
+    min_pool_epoch: Epoch
+
+
+class ProbeOrder(Wire, frozen=True):
+    """Ask again for what the resident had cached before its flush; it must miss."""
+
+    leader_epoch: Epoch
+    pool_epoch: Epoch
+
+
+class DrillKind(StrEnum):
+    """Faults injected into the engine itself, never into a metric."""
+
+    SLOW = "slow"  # every engine step takes `amount` seconds longer
+    TRUNCATE = "truncate"  # the Talker stops early and its last samples are lost
+    DESYNC = "desync"  # audio positions shift by `amount` seconds against the video's
+    CORRUPT = "corrupt"  # frames reach the vision encoder damaged
+    PRESSURE = "pressure"  # ballast pages are pinned until `amount` of the pool is live
+    KILL = "kill"  # the engine process dies
+    LYING_FLUSH = "lying_flush"  # a flush reports success and empties nothing
+
+
+class DrillOrder(Wire, frozen=True):
+    """Start a drill on one resident; it ends by itself after `seconds`. 0 ends it now."""
+
+    kind: DrillKind
+    amount: float = 0.0
+    seconds: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 60.0
+
+
+# ---------------------------------------------------------------- observed state
+class ResidentStatus(Wire, frozen=True):
+    """What the gateway knows of one resident now. `None` is unknown, never zero."""
+
+    name: Name
+    version: str
+    state: ResidentState
+    weight: Percent
+    level: Level
+    min_pool_epoch: Epoch
+    pool_epoch: Epoch | None = None
+    weights_digest: str | None = None
+    in_flight: Count = 0
+    restarts: Count = 0
+    pid: int | None = None
+    detail: str = ""
+
+
+class Observed(Wire, frozen=True):
+    """The data plane's answer to every order, and to `GET /control`: what is so now.
+
+    The three epochs are on disk before this is sent.
+    """
+
+    incarnation: str
+    leader_epoch: Epoch
+    route_epoch: Epoch
+    stable: Name
+    canary: Name | None
+    canary_weight: Percent  # as it is now: 0 once the lease has expired
+    lease_left_s: float
+    residents: tuple[ResidentStatus, ...]
+
+
+class DrainReport(Wire, frozen=True):
+    """What a drain left, and what became of the rest."""
+
+    resident: Name
+    remaining: Count
+    finished: Count
+    aborted: Count
+    replayed: Count
+
+
+class FlushReceipt(Wire, frozen=True):
+    """Proof of what a flush emptied. `invalidated_at` (everything misses) precedes `emptied_at`.
+
+    Both are seconds on the resident host's monotonic clock.
+    """
+
+    resident: Name
+    old_epoch: Epoch
+    new_epoch: Epoch
+    pages: Count
+    host_pages: Count
+    encoder_outputs: Count
+    talker_states: Count
+    bytes: Count
+    invalidated_at: float
+    emptied_at: float
+    complete: bool
+
+
+class ProbeReport(Wire, frozen=True):
+    """A flush is verified when `verified` is true: everything below says why or why not.
+
+    `cached_tokens` is what a replay of a real earlier prompt found in the cache (`None`: the
+    resident had served none); the counts are what the engine still holds of older epochs.
+    """
+
+    resident: Name
+    pool_epoch: Epoch
+    witness_tokens: int | None
+    cached_tokens: int | None
+    stale_pages: Count
+    stale_host_pages: Count
+    stale_encoder_outputs: Count
+    stale_talker_states: Count
+    verified: bool
+    detail: str
+
+
+class DrillReport(Wire, frozen=True):
+    """The drill as the engine took it."""
+
+    resident: Name
+    kind: DrillKind
+    running: bool
+    detail: str
+
+
+# ---------------------------------------------------------------- evidence (DESIGN 4)
+class MilestoneReached(Wire, frozen=True, tag="milestone"):
+    """A first output left the gateway `seconds` after the last input byte it depends on."""
+
+    milestone: Milestone
+    seconds: float
+
+
+class LineCrossed(Wire, frozen=True, tag="line"):
+    """A request is past `line_s` without, or at, its milestone. Once per request and line."""
+
+    milestone: Milestone
+    line_s: float
+
+
+class FaultFound(Wire, frozen=True, tag="fault"):
+    """A detector's verdict with evidence a person can check."""
+
+    fault: Fault
+    grade: Grade
+    origin: Origin
+    rule: str
+    detail: str
+
+
+class RequestFinished(Wire, frozen=True, tag="finished"):
+    """The unit of the fault table. `faulted`: a hard fault that did not come in with the input,
+    or an outcome of FAILED or LOST."""
+
+    outcome: Outcome
+    faulted: bool
+    cached_tokens: int | None = None
+    prompt_tokens: int | None = None
+
+
+class ResidencySampled(Wire, frozen=True, tag="residency"):
+    """One request's cache residency: attention mass found on the device in time (DESIGN 5)."""
+
+    modality: Modality | None
+    hit_mass: float
+    lookup_mass: float
+    warm: bool
+
+
+class ResidentChanged(Wire, frozen=True, tag="resident"):
+    """A resident became ready, died or changed its pool epoch or level: a new segment."""
+
+    state: ResidentState
+    pool_epoch: Epoch | None
+    detail: str
+
+
+EvidenceBody = (
+    MilestoneReached
+    | LineCrossed
+    | FaultFound
+    | RequestFinished
+    | ResidencySampled
+    | ResidentChanged
+)
+
+
+class Evidence(Wire, frozen=True):
+    """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence."""
+
+    seq: Count
+    wall: float
+    resident: Name
+    version: str
+    session: str
+    request_id: str
+    pool_epoch: Epoch | None
+    route_epoch: Epoch
+    level: Level
+    operator: bool
+    body: EvidenceBody
+
+
+class EvidenceBatch(Wire, frozen=True):
+    """Answer of the long poll. Entries before `oldest_seq` are gone: a reader that asked for
+    older ones, or of another incarnation, knows that it missed some."""
+
+    incarnation: str
+    oldest_seq: Count
+    next_seq: Count
+    entries: tuple[Evidence, ...]
+
+
+class Refusal(Wire, frozen=True):
+    """Why an order was not taken, in words for the operator."""
+
+    error: str
+    leader_epoch: Epoch | None = None
+    route_epoch: Epoch | None = None

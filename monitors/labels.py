@@ -1,0 +1,105 @@
+"""The closed enums that every label, wire type and table of Redline draws from.
+
+A label value that is not here does not exist (the one open label is the version).
+"""
+
+from enum import StrEnum
+
+
+class Modality(StrEnum):
+    """The four modalities that share one semantic space and one hash table (S1.1)."""
+
+    TEXT = "text"
+    IMAGE = "image"
+    AUDIO = "audio"
+    VIDEO = "video"
+
+
+class Milestone(StrEnum):
+    """The three first outputs of the latency table (S4.2)."""
+
+    FIRST_TOKEN = "first_token"
+    FIRST_AUDIO_PACKET = "first_audio_packet"
+    FIRST_VIDEO_FRAME = "first_video_frame"
+
+
+class Fault(StrEnum):
+    """The three fault modes of the fault table (S4.3)."""
+
+    LIP_DESYNC = "lip_desync"
+    SPEECH_TRUNCATED = "speech_truncated"
+    VIDEO_CORRUPT = "video_corrupt"
+
+
+class Grade(StrEnum):
+    """`HARD` faults count against the red line, `SOFT` ones only show."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+class Origin(StrEnum):
+    """Where a fault came in. Only what was added after `INPUT` may reach a verdict."""
+
+    INPUT = "input"
+    PIPELINE = "pipeline"
+    OUTPUT = "output"
+
+
+class Outcome(StrEnum):
+    """How a request ended."""
+
+    OK = "ok"
+    FAILED = "failed"  # the resident answered with an error
+    LOST = "lost"  # the resident died, or was cut over, with the request in flight
+    CANCELLED = "cancelled"  # the client went away
+    REFUSED = "refused"  # never reached a resident: bad input, admission, no resident
+
+
+class Role(StrEnum):
+    """What a resident is for. Never a label of a measurement: roles swap at promotion."""
+
+    STABLE = "stable"
+    CANARY = "canary"
+
+
+class ResidentState(StrEnum):
+    """The life of a resident's engine process, as its supervisor sees it."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DEAD = "dead"  # waiting out its back-off before a restart
+    STOPPED = "stopped"
+
+
+class Tier(StrEnum):
+    """Where a page lives."""
+
+    DEVICE = "device"
+    HOST = "host"
+
+
+class Lane(StrEnum):
+    """The scheduler's priority queues, highest first (S2.3)."""
+
+    AUDIO = "audio"
+    KEY_FRAMES = "key_frames"
+    TEXT = "text"
+
+
+class Severity(StrEnum):
+    """What an alert does: wake somebody, open a ticket, only act, or only beat."""
+
+    PAGE = "page"
+    TICKET = "ticket"
+    ACTION = "action"
+    HEARTBEAT = "heartbeat"
+
+
+class Action(StrEnum):
+    """What the alert receiver does on its own when an alert fires."""
+
+    QUANTISE_KV = "quantise_kv"  # S4.1
+    DEGRADE_MEDIA = "degrade_media"  # S4.2
+    ROLL_BACK = "roll_back"  # S4.3
+    NONE = "none"

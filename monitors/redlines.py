@@ -1,0 +1,137 @@
+"""Every figure of the article, in one place: rules, panels, verdicts and runbooks read it.
+
+A `redline.yaml` may override any of them; an unknown key or an impossible value stops the
+process at start and says where.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from monitors.labels import Modality
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Field(gt=0.0)]
+Nats = Annotated[float, Field(ge=0.0)]
+
+
+class _Figures(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CacheLines(_Figures):
+    """Table 1 (S4.1): both conditions together, held for `hold_s`, quantise the pool."""
+
+    hit_rate_floor: Share = 0.90
+    gpu_mem_gb: Annotated[float, Field(gt=0.0)] = 25.0
+    hold_s: Seconds = 30.0
+    pressure_share: Share = 0.20  # S1.4: this share of the tokens moves to the host
+    pressure_hit_rate: Share = 0.92  # S1.4: what should be left of the hit rate
+
+
+class LatencyLines(_Figures):
+    """Table 2 (S4.2, S4.5). A line is an exceedance probability, never a quantile."""
+
+    first_packet_s: Seconds = 0.250  # S4.5, a p95 line
+    first_packet_exceedance: Share = 0.05
+    degrade_s: Seconds = 0.400  # S4.2, a p99 line
+    degrade_exceedance: Share = 0.01
+    window_s: Seconds = 30.0
+    min_count: Annotated[int, Field(ge=1)] = 20
+    audio_lane_s: Seconds = 0.080  # S2.3
+    low_latency_first_token_s: Seconds = 0.200  # S2.5
+
+
+class FaultLines(_Figures):
+    """Table 3 (S4.3): a share of the last `window_requests` finished requests."""
+
+    rate: Share = 0.005
+    window_requests: Annotated[int, Field(ge=1)] = 10_000
+    min_count: Annotated[int, Field(ge=1)] = 20
+
+
+class EntropyThresholds(_Figures):
+    """Reuse thresholds in nats (S1.3). Image is not named by the article: it follows video."""
+
+    audio: Nats = 0.35
+    video: Nats = 0.42
+    text: Nats = 0.28
+    image: Nats = 0.42
+
+    def of(self, modality: Modality) -> float:
+        """The threshold of one modality, nats."""
+        return float(getattr(self, modality.value))
+
+
+class RolloutLines(_Figures):
+    """S4.4: the canary's share and bake; the false-alarm budget of one rollout (DESIGN 8)."""
+
+    canary_weight: Annotated[int, Field(ge=1, le=100)] = 5
+    bake_s: Seconds = 600.0
+    alpha: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-3
+    min_sessions: Annotated[int, Field(ge=1)] = 3
+    canary_lease_s: Seconds = 10.0
+    lease_renewal_s: Seconds = 2.0
+    evidence_stale_s: Seconds = 30.0
+
+
+class LadderLines(_Figures):
+    """The degradation ladder (S2.5, S4.2): media sizes, dwell and lease."""
+
+    degraded_height: Annotated[int, Field(ge=16)] = 360
+    floor_side: Annotated[int, Field(ge=16)] = 160
+    degraded_audio_hz: Annotated[int, Field(ge=1000)] = 8_000
+    lease_s: Seconds = 120.0
+    dwell_s: Seconds = 60.0
+    max_dwell_s: Seconds = 1800.0
+    relapse_s: Seconds = 600.0
+
+
+class SchedulerLines(_Figures):
+    """S2.1, S2.4: slices and the utilisation band of shedding."""
+
+    video_slice_s: Seconds = 2.0
+    audio_slice_s: Seconds = 1.0
+    shed_utilisation: Share = 0.85
+    resume_utilisation: Share = 0.75
+
+
+class RedLines(_Figures):
+    """All limits whose crossing acts."""
+
+    cache: CacheLines = CacheLines()
+    latency: LatencyLines = LatencyLines()
+    faults: FaultLines = FaultLines()
+    entropy: EntropyThresholds = EntropyThresholds()
+    rollout: RolloutLines = RolloutLines()
+    ladder: LadderLines = LadderLines()
+    scheduler: SchedulerLines = SchedulerLines()
+
+
+class RedLinesError(ValueError):
+    """A `redline.yaml` that cannot be used; the message says where and what to do."""
+
+
+def load(path: Path | None) -> RedLines:
+    """The article's figures, overridden by the YAML file at `path` where one is given.
+
+    Raises `RedLinesError` for a missing file, broken YAML, unknown keys or impossible values.
+    """
+    if path is None:
+        return RedLines()
+    try:
+        raw: object = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as err:
+        raise RedLinesError(f"{path}: cannot be read: {err.strerror}") from err
+    except yaml.YAMLError as err:
+        raise RedLinesError(f"{path}: is not YAML: {err}") from err
+    try:
+        return RedLines.model_validate({} if raw is None else raw)
+    except ValidationError as err:
+        lines = [
+            f"  {'.'.join(str(part) for part in e['loc']) or '(top)'}: {e['msg']}"
+            for e in err.errors()
+        ]
+        raise RedLinesError(f"{path}: please mend these keys\n" + "\n".join(lines)) from err

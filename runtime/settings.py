@@ -1,0 +1,71 @@
+"""What a data plane is told at start: addresses, residents, limits. Unknown keys stop it."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from monitors.redlines import RedLines
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MediaLimits(_Settings):
+    """What a client may send; beyond it the answer is a 413 or 400 that names the limit."""
+
+    body_bytes: Positive = 64 * 1024 * 1024
+    clip_seconds: Annotated[float, Field(gt=0.0)] = 120.0
+    pixels: Positive = 3840 * 2160
+    items: Positive = 16
+    prompt_chars: Positive = 100_000
+    max_tokens: Positive = 256
+
+
+class ResidentSpec(_Settings):
+    """One resident: a checkpoint folder and the pool it gets on its device."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    checkpoint: Path
+    pool_mb: Annotated[float, Field(gt=0.0)] = 24.0
+
+
+class TraceSettings(_Settings):
+    """Off by default; with an endpoint, one trace per request goes there as OTLP over HTTP."""
+
+    endpoint: str | None = None
+    sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+
+
+class RuntimeSettings(_Settings):
+    """Everything `runtime.gateway.serve` needs."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    state_dir: Path
+    residents: tuple[ResidentSpec, ...]
+    stable: str
+    canary: str | None = None
+    control_token: str | None = None  # None: `/control` answers to loopback only
+    drills: bool = False
+    default_max_tokens: Positive = 24
+    video_fps: Annotated[float, Field(gt=0.0)] = 2.0
+    limits: MediaLimits = MediaLimits()
+    lines: RedLines = RedLines()
+    trace: TraceSettings = TraceSettings()
+
+    @model_validator(mode="after")
+    def _roles_exist(self) -> "RuntimeSettings":
+        names = [r.name for r in self.residents]
+        versions = [r.version for r in self.residents]
+        if len(set(names)) != len(names) or len(set(versions)) != len(versions):
+            raise ValueError("residents: names and versions must differ from each other")
+        if self.stable not in names:
+            raise ValueError(f"stable: no resident is called {self.stable!r}; there are {names}")
+        if self.canary is not None and (self.canary not in names or self.canary == self.stable):
+            raise ValueError(f"canary: must name another resident than {self.stable!r}")
+        return self
