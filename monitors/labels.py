@@ -103,3 +103,19 @@ class Action(StrEnum):
     DEGRADE_MEDIA = "degrade_media"  # S4.2
     ROLL_BACK = "roll_back"  # S4.3
     NONE = "none"
+
+
+class Phase(StrEnum):
+    """Where a rollout is (DESIGN 8). In `HOLD` and `FROZEN` nothing moves but toward B."""
+
+    IDLE = "idle"
+    PREPARE = "prepare"  # waits until both residents are ready
+    WARMUP = "warmup"  # A has its weight; only faults are judged
+    CANARY = "canary"  # A has its weight and is judged on every line
+    PROMOTING = "promoting"
+    BAKE = "bake"  # A serves all; B stays resident as the way back
+    STABLE = "stable"
+    ROLLING_BACK = "rolling_back"
+    QUARANTINED = "quarantined"
+    HOLD = "hold"
+    FROZEN = "frozen"

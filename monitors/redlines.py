@@ -50,6 +50,7 @@ class FaultLines(_Figures):
     rate: Share = 0.005
     window_requests: Annotated[int, Field(ge=1)] = 10_000
     min_count: Annotated[int, Field(ge=1)] = 20
+    recent_s: Seconds = 60.0  # the ring stands still without traffic: older news is no news
 
 
 class EntropyThresholds(_Figures):
@@ -71,7 +72,11 @@ class RolloutLines(_Figures):
     canary_weight: Annotated[int, Field(ge=1, le=100)] = 5
     bake_s: Seconds = 600.0
     alpha: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-3
+    pass_alpha: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.05  # promotion on too little evidence
     min_sessions: Annotated[int, Field(ge=1)] = 3
+    warmup_s: Seconds = 10.0  # or, if that is sooner,
+    warmup_requests: Annotated[int, Field(ge=1)] = 10
+    drain_s: Seconds = 10.0  # what streams in flight may take at most once A is cut over
     canary_lease_s: Seconds = 10.0
     lease_renewal_s: Seconds = 2.0
     evidence_stale_s: Seconds = 30.0
@@ -80,6 +85,7 @@ class RolloutLines(_Figures):
 class LadderLines(_Figures):
     """The degradation ladder (S2.5, S4.2): media sizes, dwell and lease."""
 
+    full_height: Annotated[int, Field(ge=16)] = 720  # S4.2: what video is scaled down to at most
     degraded_height: Annotated[int, Field(ge=16)] = 360
     floor_side: Annotated[int, Field(ge=16)] = 160
     degraded_audio_hz: Annotated[int, Field(ge=1000)] = 8_000
@@ -98,6 +104,15 @@ class SchedulerLines(_Figures):
     resume_utilisation: Share = 0.75
 
 
+class AlertLines(_Figures):
+    """Alerting's own health: how long a silence may last before it is itself an alert."""
+
+    down_s: Seconds = 10.0  # a plane or a resident out of sight
+    heartbeat_s: Seconds = 5.0  # the Watchdog alert comes this often
+    heartbeat_silence_s: Seconds = 20.0  # without it for so long, the control plane evaluates
+    repeat_s: Seconds = 30.0  # Alertmanager tells of a firing alert again after this
+
+
 class RedLines(_Figures):
     """All limits whose crossing acts."""
 
@@ -108,6 +123,7 @@ class RedLines(_Figures):
     rollout: RolloutLines = RolloutLines()
     ladder: LadderLines = LadderLines()
     scheduler: SchedulerLines = SchedulerLines()
+    alerts: AlertLines = AlertLines()
 
 
 class RedLinesError(ValueError):

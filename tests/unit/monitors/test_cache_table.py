@@ -1,0 +1,142 @@
+"""Table 1: residency over a window, through restarts, without ever going negative."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monitors.cache_table import CacheCell, CacheRow, CacheSummary, CacheTable
+from monitors.labels import Modality
+from monitors.redlines import RedLines
+
+AUDIO, VIDEO = Modality.AUDIO, Modality.VIDEO
+
+
+def cell(
+    hit: float,
+    lookup: float,
+    *,
+    layer: int = 0,
+    modality: Modality = AUDIO,
+    live_bytes: int = 0,
+    entropy_th: float | None = None,
+) -> CacheCell:
+    return CacheCell(
+        layer=layer,
+        modality=modality,
+        entropy_th=entropy_th,
+        hit_mass=hit,
+        lookup_mass=lookup,
+        entropy_sum=lookup / 4,
+        entropy_count=int(lookup),
+        live_bytes=live_bytes,
+        evictable_bytes=7,
+        host_bytes=8,
+        alias_pages=9,
+    )
+
+
+def table(window_s: float = 30.0) -> CacheTable:
+    return CacheTable(RedLines(), window_s)
+
+
+def test_a_row_has_the_columns_of_the_article() -> None:
+    cache = table()
+    cache.update("v1", [cell(0, 0, layer=3)], 0.0)
+    cache.update("v1", [cell(9, 10, layer=3, live_bytes=2_500_000_000, entropy_th=0.35)], 1.0)
+    assert cache.rows(1.0) == (
+        CacheRow(
+            version="v1", layer_id=3, modal=AUDIO, entropy_th=0.35, hit_rate=0.9, gpu_mem_gb=2.5
+        ),
+    )
+
+
+def test_rows_stand_in_order_of_layer_and_modality() -> None:
+    cache = table()
+    cache.update(
+        "v1", [cell(0, 0, layer=1), cell(0, 0, modality=VIDEO), cell(0, 0, modality=AUDIO)], 0.0
+    )
+    assert [(r.layer_id, r.modal) for r in cache.rows(0.0)] == [(0, AUDIO), (0, VIDEO), (1, AUDIO)]
+
+
+def test_without_a_lookup_in_the_window_the_hit_rate_is_unknown() -> None:
+    cache = table()
+    cache.update("v1", [cell(50, 100)], 0.0)
+    assert cache.rows(0.0)[0].hit_rate is None  # how old these counts are cannot be known
+    cache.update("v1", [cell(50, 100)], 1.0)
+    assert cache.rows(1.0)[0].hit_rate is None
+    assert cache.summaries(1.0)[0].hit_rate is None
+
+
+def test_the_hit_rate_forgets_what_is_older_than_the_window() -> None:
+    cache = table(window_s=10.0)
+    cache.update("v1", [cell(0, 0)], 0.0)
+    cache.update("v1", [cell(0, 100)], 1.0)  # a bad second
+    for second in range(2, 11):
+        cache.update("v1", [cell(100.0 * (second - 1), 100.0 * second)], float(second))
+    assert cache.rows(10.0)[0].hit_rate == 0.9
+    cache.update("v1", [cell(1_000, 1_100)], 11.0)
+    assert cache.rows(11.0)[0].hit_rate == 1.0
+
+
+def test_an_engine_restart_counts_from_zero_again() -> None:
+    cache = table()
+    cache.update("v1", [cell(0, 0), cell(0, 0, layer=1)], 0.0)
+    cache.update("v1", [cell(90, 100), cell(90, 100, layer=1)], 1.0)
+    # After the restart layer 1 has overtaken its old counters already; layer 0 tells.
+    cache.update("v1", [cell(5, 10), cell(100, 110, layer=1)], 2.0)
+    rates = [row.hit_rate for row in cache.rows(2.0)]
+    assert rates == [pytest.approx(95 / 110), pytest.approx(190 / 210)]
+
+
+def test_the_summary_weighs_by_attention_mass_and_adds_up_memory() -> None:
+    cache = table()
+    cache.update("v1", [cell(0, 0), cell(0, 0, modality=VIDEO)], 0.0)
+    cells = [
+        cell(0, 10, live_bytes=10**9),
+        cell(90, 90, modality=VIDEO, live_bytes=2 * 10**9),
+    ]
+    cache.update("v1", cells, 1.0)
+    assert cache.summaries(1.0) == (CacheSummary(version="v1", hit_rate=0.9, gpu_mem_gb=3.0),)
+
+
+def test_a_version_that_fell_silent_has_no_rows() -> None:
+    cache = table(window_s=30.0)
+    cache.update("v1", [cell(0, 0)], 0.0)
+    cache.update("v2", [cell(0, 0)], 20.0)
+    assert {row.version for row in cache.rows(31.0)} == {"v2"}
+    assert {summary.version for summary in cache.summaries(31.0)} == {"v2"}
+    cache.forget("v2")
+    assert cache.rows(31.0) == ()
+
+
+def test_the_window_is_by_default_as_long_as_the_cache_rule_holds() -> None:
+    cache = CacheTable(RedLines())
+    cache.update("v1", [cell(0, 0)], 0.0)
+    assert cache.rows(RedLines().cache.hold_s)
+    assert not cache.rows(RedLines().cache.hold_s + 0.1)
+
+
+STEP = st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 50.0), st.booleans(), st.floats(0.0, 9.0))
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(STEP, min_size=1, max_size=40))
+def test_totals_never_fall_and_rates_stay_between_0_and_1(
+    steps: list[tuple[float, float, bool, float]],
+) -> None:
+    """(share of hits, mass looked up, engine restarted first, seconds passed) in any order."""
+    cache = table(window_s=10.0)
+    now = hit = lookup = 0.0
+    last = (0.0, 0.0, 0.0, 0.0)
+    for share, mass, restarted, passed in steps:
+        now += passed
+        if restarted:
+            hit = lookup = 0.0
+        hit, lookup = hit + share * mass, lookup + mass
+        cache.update("v1", [cell(hit, lookup)], now)
+        ((_, _, totals),) = cache.cells(now)
+        rate = cache.rows(now)[0].hit_rate
+        assert all(total >= before for total, before in zip(totals, last, strict=True))
+        assert rate is None or 0.0 <= rate <= 1.0
+        assert cache.summaries(now)[0].hit_rate == rate
+        last = totals

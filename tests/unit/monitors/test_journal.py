@@ -1,0 +1,276 @@
+"""The journal keeps every acknowledged entry, in order, whatever happens to its writer or disk."""
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from monitors.contract import DrainMode, DrainOrder
+from monitors.journal import Entry, Journal, JournalUnwritable, StaleLeader
+
+ROOT = Path(__file__).parents[3]
+NOBODY = 65_534
+KINDS = ("phase", "ladder", "rollback")
+
+
+@contextmanager
+def journal(path: Path) -> Iterator[Journal]:
+    with closing(Journal(path, wall=lambda: 1_700_000_000.25)) as opened:
+        yield opened
+
+
+def write(opened: Journal, kind: str, number: int, epoch: int = 1) -> Entry:
+    return opened.append(kind, "test", {"number": number}, epoch)
+
+
+def test_an_entry_is_there_after_reopening(tmp_path: Path) -> None:
+    order = DrainOrder(leader_epoch=4, mode=DrainMode.ABORT, timeout_s=3.0)
+    with journal(tmp_path / "j.db") as opened:
+        written = opened.append("drain", "controller", order, leader_epoch=4)
+    with journal(tmp_path / "j.db") as opened:
+        (entry,) = opened.read()
+    assert entry == written
+    assert (entry.id, entry.wall, entry.leader_epoch) == (1, 1_700_000_000.25, 4)
+    assert entry.read_as(DrainOrder) == order
+
+
+def test_an_entry_shows_its_body_as_json(tmp_path: Path) -> None:
+    with journal(tmp_path / "j.db") as opened:
+        entry = write(opened, "phase", 7)
+    assert msgspec.json.decode(msgspec.json.encode(entry))["body"] == {"number": 7}
+
+
+@pytest.mark.parametrize("statement", ["UPDATE entries SET kind = 'x'", "DELETE FROM entries"])
+def test_what_is_written_can_be_neither_changed_nor_deleted(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "j.db"
+    with journal(path) as opened, closing(sqlite3.connect(path)) as intruder:
+        write(opened, "phase", 1)
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            intruder.execute(statement)
+
+
+def test_a_superseded_leader_is_refused_and_leaves_no_trace(tmp_path: Path) -> None:
+    with journal(tmp_path / "j.db") as opened:
+        write(opened, "phase", 1, epoch=5)
+        with pytest.raises(StaleLeader, match="5 leads now"):
+            write(opened, "phase", 2, epoch=4)
+        write(opened, "phase", 3, epoch=5)
+        assert [entry.id for entry in opened.read()] == [1, 2]
+        assert opened.newest_epoch() == 5
+
+
+def test_no_kinds_is_nothing_and_not_everything(tmp_path: Path) -> None:
+    with journal(tmp_path / "j.db") as opened:
+        write(opened, "phase", 1)
+        assert opened.read(kinds=()) == []
+        assert len(opened.read(kinds=None)) == 1
+
+
+def test_threads_append_side_by_side(tmp_path: Path) -> None:
+    with journal(tmp_path / "j.db") as opened, ThreadPoolExecutor(4) as pool:
+        ids = list(pool.map(lambda n: write(opened, "phase", n).id, range(60)))
+        assert sorted(ids) == list(range(1, 61))
+        assert {entry.id: entry.body for entry in opened.read()} == {
+            entry_id: msgspec.Raw(f'{{"number":{n}}}') for n, entry_id in enumerate(ids)
+        }
+
+
+def test_synchronous_full_and_wal_are_really_on(tmp_path: Path) -> None:
+    """Without FULL a power cut may take acknowledged entries with it; kill -9 would not show it."""
+    path = tmp_path / "j.db"
+    statements: list[str] = []
+    real = sqlite3.connect
+
+    def traced(*args: object, **kwargs: object) -> sqlite3.Connection:
+        connection = real(*args, **kwargs)  # pyright: ignore
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", traced)
+        with journal(path):
+            pass
+    assert "PRAGMA synchronous = FULL" in statements
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+# ---------------------------------------------------------------- a disk that will not take it
+@contextmanager
+def as_somebody_without_rights() -> Iterator[None]:
+    """Root writes through any permission, so it steps down; others have none to begin with."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_read_only_folder_is_said_in_words_and_loses_nothing() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "j.db"
+        with journal(path) as opened:
+            write(opened, "phase", 1)
+        path.chmod(0o444)
+        Path(folder).chmod(0o555)
+        with as_somebody_without_rights(), pytest.raises(JournalUnwritable, match="writable"):
+            Journal(path)
+        Path(folder).chmod(0o755)
+        path.chmod(0o644)
+        with journal(path) as opened:
+            assert len(opened.read()) == 1
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    path.write_text("this is a text file " * 100)
+    with pytest.raises(JournalUnwritable, match="not a database"):
+        Journal(path)
+
+
+def test_a_folder_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(JournalUnwritable, match="No such file"):
+        Journal(tmp_path / "missing" / "j.db")
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from monitors.journal import Journal, JournalUnwritable
+
+journal = Journal(Path(sys.argv[1]))
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # no file may grow beyond this
+kept = 0
+try:
+    for _ in range(1_000):
+        journal.append("phase", "test", {"text": "x" * 2_000}, 1)
+        kept += 1
+except JournalUnwritable as err:
+    print(kept, "then:", err, flush=True)
+print(len(journal.read(limit=2_000)), flush=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+journal.append("phase", "test", {"text": "after"}, 1)
+"""
+
+
+def test_a_full_disk_is_said_in_words_and_the_journal_goes_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "j.db"
+    command = [sys.executable, "-c", FULL_DISK, str(path)]
+    done = subprocess.run(
+        command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    words, readable = done.stdout.splitlines()
+    kept = int(words.split()[0])
+    assert 0 < kept < 1_000
+    assert "free disk space" in words
+    assert int(readable) == kept
+    with journal(path) as opened:
+        assert len(opened.read(limit=2_000)) == kept + 1
+
+
+# ---------------------------------------------------------------- kill -9
+WRITER = """
+import sys
+from pathlib import Path
+from monitors.journal import Journal
+
+journal = Journal(Path(sys.argv[1]))
+while True:
+    entry = journal.append("phase", "writer", {"padding": "x" * 20_000}, 1)
+    print(entry.id, flush=True)
+"""
+
+
+def acknowledged_before_a_kill(path: Path, entries: int) -> list[int]:
+    """Start a writer, kill it after about `entries` of its acknowledgements; all of them."""
+    command = [sys.executable, "-c", WRITER, str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        acknowledged = [int(writer.stdout.readline()) for _ in range(entries)]
+        writer.kill()
+        acknowledged += [int(line) for line in writer.stdout if line.endswith("\n")]
+    return acknowledged
+
+
+def test_kill_minus_nine_loses_no_acknowledged_entry(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    chance = random.Random(7)
+    acknowledged: list[int] = []
+    for _ in range(8):
+        acknowledged += acknowledged_before_a_kill(path, chance.randint(1, 40))
+        with journal(path) as opened:
+            ids = [entry.id for entry in opened.read(limit=10_000)]
+        assert ids == list(range(1, len(ids) + 1))
+        assert set(acknowledged) <= set(ids)
+        with closing(sqlite3.connect(path)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+# ---------------------------------------------------------------- against a plain list
+class JournalMachine(RuleBasedStateMachine):
+    """Any order of appends, refusals and reopenings equals the same done to a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "j.db"
+        self.journal = Journal(self.path, wall=lambda: 0.0)
+        self.model: list[Entry] = []
+
+    @property
+    def newest(self) -> int:
+        return self.model[-1].leader_epoch if self.model else 0
+
+    @rule(kind=st.sampled_from(KINDS), raised=st.integers(0, 2), number=st.integers())
+    def append(self, kind: str, raised: int, number: int) -> None:
+        number %= 2**63  # JSON integers that SQLite and msgspec both take
+        self.model.append(write(self.journal, kind, number, self.newest + raised))
+
+    @precondition(lambda self: self.newest > 0)
+    @rule(kind=st.sampled_from(KINDS))
+    def append_as_stale_leader(self, kind: str) -> None:
+        with pytest.raises(StaleLeader):
+            write(self.journal, kind, 0, self.newest - 1)
+
+    @rule()
+    def reopen(self) -> None:
+        self.journal.close()
+        self.journal = Journal(self.path, wall=lambda: 0.0)
+
+    @rule(after=st.integers(0, 30), kinds=st.none() | st.sets(st.sampled_from(KINDS)))
+    def read(self, after: int, kinds: set[str] | None) -> None:
+        wanted = [e for e in self.model if e.id > after and (kinds is None or e.kind in kinds)]
+        assert self.journal.read(after, kinds) == wanted
+        assert self.journal.read(after, kinds, limit=3) == wanted[:3]
+
+    @invariant()
+    def the_last_of_each_kind_is_found(self) -> None:
+        for kind in KINDS:
+            of_kind = [entry for entry in self.model if entry.kind == kind]
+            assert self.journal.last(kind) == (of_kind[-1] if of_kind else None)
+
+    def teardown(self) -> None:
+        self.journal.close()
+        self.folder.cleanup()
+
+
+TestJournalMachine = JournalMachine.TestCase
+TestJournalMachine.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)

@@ -1,0 +1,118 @@
+"""Table 2 is exact: nearest-rank quantiles of the ring, and crossings counted when they happen."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monitors.labels import Milestone
+from monitors.latency_table import LatencyTable, quantile
+from monitors.redlines import RedLines
+
+TOKEN, AUDIO = Milestone.FIRST_TOKEN, Milestone.FIRST_AUDIO_PACKET
+SECONDS = st.lists(st.floats(0.0, 30.0), min_size=1, max_size=120)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def table(ring: int = 2_000) -> tuple[LatencyTable, Clock]:
+    clock = Clock()
+    return LatencyTable(RedLines(), ring, clock=clock), clock
+
+
+@settings(max_examples=150, deadline=None)
+@given(SECONDS, st.sampled_from([0.5, 0.95, 0.99, 1.0]))
+def test_a_quantile_is_numpys_inverted_cdf(seconds: list[float], q: float) -> None:
+    assert quantile(sorted(seconds), q) == np.quantile(seconds, q, method="inverted_cdf")
+
+
+@settings(max_examples=60, deadline=None)
+@given(SECONDS, st.integers(1, 50))
+def test_rows_hold_the_quantiles_of_the_last_ring_of_values(
+    seconds: list[float], ring: int
+) -> None:
+    latencies, _ = table(ring)
+    for value in seconds:
+        latencies.observe("v1", TOKEN, value)
+    (row,) = latencies.rows()
+    expected = np.quantile(seconds[-ring:], [0.5, 0.95, 0.99], method="inverted_cdf")
+    assert [row.p50_s, row.p95_s, row.p99_s] == expected.tolist()
+    assert (row.count, row.over) == (len(seconds), 0)
+
+
+def test_a_hung_request_shows_as_over_while_its_quantiles_stay_unknown() -> None:
+    latencies, _ = table()
+    latencies.overdue("v1", AUDIO)
+    (row,) = latencies.rows()
+    assert (row.count, row.over) == (0, 1)
+    assert row.p50_s is row.p95_s is row.p99_s is None
+
+
+def test_rows_stand_in_order_of_version_and_milestone() -> None:
+    latencies, _ = table()
+    for version, milestone in [("v2", AUDIO), ("v1", AUDIO), ("v2", TOKEN), ("v1", TOKEN)]:
+        latencies.observe(version, milestone, 0.1)
+    keys = [(row.version, row.milestone) for row in latencies.rows()]
+    assert keys == [("v1", TOKEN), ("v1", AUDIO), ("v2", TOKEN), ("v2", AUDIO)]
+
+
+def test_recent_p99_is_of_the_window_and_of_the_worst_milestone() -> None:
+    latencies, clock = table()
+    latencies.observe("v1", TOKEN, 9.0)
+    clock.now += 31.0
+    latencies.observe("v1", TOKEN, 0.1)
+    latencies.observe("v1", AUDIO, 0.2)
+    latencies.observe("v2", AUDIO, 5.0)
+    assert latencies.recent_p99("v1", clock.now, 30.0) == 0.2
+    assert latencies.recent_p99("v1", clock.now, 60.0) == 9.0
+
+
+def test_without_a_recent_request_the_p99_is_unknown() -> None:
+    latencies, clock = table()
+    assert latencies.recent_p99("v1", clock.now, 30.0) is None
+    latencies.observe("v1", TOKEN, 0.1)
+    assert latencies.recent_p99("v1", clock.now + 31.0, 30.0) is None
+
+
+@pytest.mark.parametrize("crossing_first", [True, False])
+def test_a_late_output_is_counted_once_in_the_recent_p99(crossing_first: bool) -> None:
+    latencies, clock = table()
+    for _ in range(99):
+        latencies.observe("v1", TOKEN, 0.1)
+    if crossing_first:
+        latencies.overdue("v1", TOKEN)
+        assert latencies.recent_p99("v1", clock.now, 30.0) == 0.1  # 1 of 100: at the line
+    latencies.observe("v1", TOKEN, 0.7)
+    if not crossing_first:
+        latencies.overdue("v1", TOKEN)
+    assert latencies.recent_p99("v1", clock.now, 30.0) == 0.1
+    latencies.overdue("v1", TOKEN)  # a second one, still without its output
+    assert latencies.recent_p99("v1", clock.now, 30.0) == 0.7
+
+
+def test_a_version_whose_requests_all_hang_is_infinitely_late() -> None:
+    latencies, clock = table()
+    latencies.overdue("v1", AUDIO)
+    assert latencies.recent_p99("v1", clock.now, 30.0) == math.inf
+
+
+@pytest.mark.parametrize("seconds", [-0.1, math.nan, math.inf])
+def test_impossible_latencies_are_refused(seconds: float) -> None:
+    with pytest.raises(ValueError):
+        table()[0].observe("v1", TOKEN, seconds)
+
+
+def test_a_forgotten_version_leaves_the_others() -> None:
+    latencies, _ = table()
+    latencies.observe("v1", TOKEN, 0.1)
+    latencies.observe("v2", TOKEN, 0.1)
+    latencies.forget("v1")
+    assert [row.version for row in latencies.rows()] == ["v2"]
