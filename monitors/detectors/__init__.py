@@ -1,0 +1,1 @@
+"""Fault detectors: pure functions of numbers that others measured (S4.3)."""

@@ -1,0 +1,35 @@
+"""A client's still picture, with a guard against pictures that unpack to gigabytes."""
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from runtime.media.fidelity import Fidelity
+from runtime.media.limits import Guard, MediaError, MediaProblem
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+
+
+def decode_image(data: bytes, guard: Guard, fidelity: Fidelity) -> tuple[NDArray[np.uint8], str]:
+    """RGB pixels `(height, width, 3)` and the format's name; of an animation the first frame.
+
+    Raises `MediaError` when it is no picture, or larger than is taken (told from its header).
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
+            guard.pixels(*picture.size)
+            upright = ImageOps.exif_transpose(picture).convert("RGB")
+            name = str(picture.format).lower()
+        size = fidelity.size(*upright.size)
+        scaled = upright if size == upright.size else upright.resize(size, Image.Resampling.BOX)
+    except MediaError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as err:
+        raise guard.refusal(MediaProblem.TOO_MANY_PIXELS, f"is far too large: {err}") from err
+    except Exception as err:  # a parser of hostile bytes may raise anything
+        raise guard.refusal(
+            MediaProblem.NOT_MEDIA, f"cannot be read as a picture ({', '.join(FORMATS)})"
+        ) from err
+    return np.asarray(scaled), name

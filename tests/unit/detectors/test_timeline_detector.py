@@ -1,0 +1,119 @@
+"""Time stamps alone tell whether sound and picture shared one clock."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitors.detectors.timeline import ClipTimeline, faults, grid_faults, input_faults
+from monitors.labels import Fault, Grade, Origin
+
+NONE = np.array([])
+
+
+def steady(
+    seconds: float = 4.0, frame_ms: float = 40.0, sound_ms: float = 64 / 3, offset_ms: float = 0.0
+) -> ClipTimeline:
+    """A clean clip of constant rates, its sound shifted by `offset_ms`."""
+    audio = np.arange(0.0, seconds * 1000, sound_ms) + max(0.0, offset_ms)
+    video = np.arange(0.0, seconds * 1000, frame_ms) + max(0.0, -offset_ms)
+    grid = np.arange(0.0, seconds * 1000, 500.0)
+    return ClipTimeline(
+        video_pts=video,
+        audio_pts=audio,
+        audio_ms=np.full(len(audio), sound_ms),
+        video_start=float(video[0]),
+        audio_start=float(audio[0]),
+        sampled_ms=grid + 20.0,
+        grid_ms=grid,
+    )
+
+
+def rules(clip: ClipTimeline, grade: Grade = Grade.HARD) -> set[str]:
+    return {fault.rule for fault in faults(clip) if fault.grade is grade}
+
+
+def test_a_steady_clip_is_clean():
+    assert faults(steady()) == ()
+
+
+@given(st.floats(-85.0, 150.0), st.integers(0, 2**32 - 1))
+def test_an_acceptable_offset_and_jitter_are_clean(offset_ms: float, seed: int):
+    clip = steady(offset_ms=offset_ms)
+    jitter = np.random.default_rng(seed).uniform(-15.0, 15.0, len(clip.video_pts))
+    assert rules(replace(clip, video_pts=clip.video_pts + jitter)) == set()
+
+
+@pytest.mark.parametrize("offset_ms", [-91.0, -400.0, 186.0, 400.0])
+def test_an_unacceptable_start_is_a_hard_input_fault(offset_ms: float):
+    (start, *_) = input_faults(steady(offset_ms=offset_ms))
+    assert (start.rule, start.grade, start.origin) == ("start_offset", Grade.HARD, Origin.INPUT)
+    assert start.fault is Fault.LIP_DESYNC
+    assert f"{offset_ms:+.0f} ms" in start.detail
+
+
+def test_a_gap_in_the_sound_is_found_where_it_is():
+    clip = steady()
+    later = clip.audio_pts + np.where(np.arange(len(clip.audio_pts)) >= 50, 120.0, 0.0)
+    (gap,) = [f for f in faults(replace(clip, audio_pts=later)) if f.rule == "audio_gap"]
+    assert gap.detail.startswith("120 ms at 1067 ms")
+
+
+def test_a_gap_of_a_few_packets_is_tolerated():
+    clip = steady()
+    later = clip.audio_pts + np.where(np.arange(len(clip.audio_pts)) >= 50, 85.0, 0.0)
+    assert rules(replace(clip, audio_pts=later)) == set()
+
+
+def test_sound_that_overlaps_itself_is_found():
+    clip = steady()
+    earlier = clip.audio_pts - np.where(np.arange(len(clip.audio_pts)) >= 50, 60.0, 0.0)
+    assert rules(replace(clip, audio_pts=earlier)) == {"audio_overlap"}
+
+
+def test_a_stalled_picture_is_found():
+    clip = steady()
+    stalled = np.delete(clip.video_pts, range(30, 36))
+    assert rules(replace(clip, video_pts=stalled)) == {"video_gap"}
+
+
+def test_time_stamps_that_run_off_the_samples_are_found():
+    clip = steady()
+    assert "audio_clock" in rules(replace(clip, audio_ms=clip.audio_ms * 0.9))
+
+
+@pytest.mark.parametrize("ratio", [44.1 / 48, 48 / 44.1, 25 / 30, 30 / 25, 0.5, 2.0])
+def test_a_mislabelled_rate_shows_in_the_length_of_the_sound(ratio: float):
+    clip = steady()
+    wrong = replace(clip, audio_pts=clip.audio_pts * ratio, audio_ms=clip.audio_ms * ratio)
+    assert "rate_mislabel" in rules(wrong)
+
+
+def test_an_uneven_end_only_shows():
+    clip = steady()
+    short = replace(clip, audio_pts=clip.audio_pts[:140], audio_ms=clip.audio_ms[:140])
+    assert rules(short) == set()
+    assert rules(short, Grade.SOFT) == {"length_mismatch"}
+
+
+def test_a_clip_of_one_stream_cannot_be_out_of_sync():
+    clip = steady()
+    silent = replace(clip, audio_pts=NONE, audio_ms=NONE, audio_start=None)
+    blind = replace(clip, video_pts=NONE[:0], video_start=None, sampled_ms=NONE, grid_ms=NONE)
+    assert faults(silent) == faults(blind) == ()
+
+
+def test_sampling_by_index_is_our_own_fault():
+    times = np.cumsum(np.tile([20.0, 33.0, 120.0, 40.0, 66.0, 100.0], 12))
+    grid = np.arange(0.0, 4000.0, 500.0)
+    by_index = times[np.linspace(0, len(times) - 1, len(grid)).astype(int)]
+    (fault,) = grid_faults(replace(steady(), sampled_ms=by_index, grid_ms=grid))
+    assert (fault.origin, fault.grade) == (Origin.PIPELINE, Grade.HARD)
+
+
+def test_a_grid_error_is_tolerated_up_to_90_ms():
+    clip = steady()
+    assert grid_faults(replace(clip, sampled_ms=clip.grid_ms - 90.0)) == ()
+    assert grid_faults(replace(clip, sampled_ms=clip.grid_ms - 91.0)) != ()
