@@ -215,6 +215,10 @@ class GaugeHandle(_Handle[Gauge]):
 class HistogramHandle(_Handle[Histogram]):
     """A distribution of seconds."""
 
+    def start(self, *labels: str) -> None:
+        """Show the series at 0 before the first sample, so that a rate sees the first one."""
+        self._at(labels)
+
     def observe(self, seconds: float, *labels: str, trace_id: str | None = None) -> None:
         """Count one duration; `trace_id` becomes the bucket's exemplar."""
         exemplar = None if trace_id is None else {"trace_id": trace_id}

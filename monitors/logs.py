@@ -6,6 +6,7 @@ from typing import TextIO
 
 import msgspec
 
+CHATTY = ("httpx", "apscheduler")  # a line for every call and tick
 FIELDS = ("trace_id", "span_id", "request_id", "session", "resident")
 
 
@@ -38,6 +39,8 @@ def configure(stream: TextIO, level: str = "INFO") -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _rfc3339(seconds: float) -> str:

@@ -1,0 +1,195 @@
+"""The generated rules and routes against Prometheus' and Alertmanager's own tools."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from alerts.generate import BEGIN, END, write_all
+from alerts.policy import AlertName, policy
+from alerts.records import records
+from alerts.routing import CONTROL_PLANE, MUTES, ON_CALL, render_alertmanager
+from alerts.rules import prometheus_flags, render_prometheus, render_rules
+from monitors import catalog
+from monitors.catalog import Kind
+from monitors.labels import Action, Severity
+from monitors.redlines import AlertLines, CacheLines, FaultLines, LatencyLines, RedLines
+
+ROOT = Path(__file__).parents[2]
+SCENARIOS = sorted(Path(__file__).parent.glob("*.yml"))
+FEW = RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count=20))
+OTHER_LINES = RedLines(
+    cache=CacheLines(hit_rate_floor=0.75, gpu_mem_gb=0.0144, hold_s=2.5),
+    latency=LatencyLines(degrade_s=0.35, min_count=5),
+)
+
+
+def run(tool: str, *arguments: object) -> str:
+    assert shutil.which(tool), f"{tool} is missing: deploy/debian-packages prometheus ..."
+    command = [tool, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------- promtool, amtool
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
+def test_alerts_fire_on_time_and_only_then(scenario: Path, tmp_path: Path):
+    """With low minimum counts, so that a scenario stays readable."""
+    rules = tmp_path / "deploy" / "prometheus" / "rules.yml"
+    copied = tmp_path / "tests" / "rules" / scenario.name
+    for path, text in ((rules, render_rules(FEW)), (copied, scenario.read_text())):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    run("promtool", "test", "rules", copied)
+
+
+def test_every_alert_has_a_scenario_in_which_it_fires():
+    fired = set(re.findall(r"alertname: (Redline\w+)", "".join(map(Path.read_text, SCENARIOS))))
+    assert fired == set(AlertName)
+
+
+@pytest.mark.parametrize("lines", [RedLines(), OTHER_LINES], ids=["article", "other"])
+def test_promtool_accepts_rules_and_configuration(tmp_path: Path, lines: RedLines):
+    rules, config = tmp_path / "rules.yml", tmp_path / "prometheus.yml"
+    rules.write_text(render_rules(lines))
+    config.write_text(
+        render_prometheus(
+            runtime="127.0.0.1:1",
+            control="127.0.0.1:2",
+            alertmanager="127.0.0.1:3",
+            rule_file=str(rules),
+        )
+    )
+    found = len(records(lines)) + len(policy(lines))
+    assert f"{found} rules found" in run("promtool", "check", "config", config)
+
+
+@pytest.mark.parametrize("oncall_url", [None, "https://127.0.0.1:9/hook"])
+def test_amtool_accepts_the_routes(tmp_path: Path, oncall_url: str | None):
+    config = tmp_path / "alertmanager.yml"
+    config.write_text(
+        render_alertmanager(
+            webhook_url="http://127.0.0.1:1/alerts",
+            credentials_file="/nowhere/token",
+            oncall_url=oncall_url,
+        )
+    )
+    assert "2 receivers" in run("amtool", "check-config", config)
+
+
+@pytest.mark.parametrize("alert", policy(RedLines()), ids=lambda alert: alert.name)
+def test_each_alert_reaches_its_receivers(alert):
+    receivers = {
+        Severity.PAGE: f"{CONTROL_PLANE},{ON_CALL}",
+        Severity.TICKET: f"{CONTROL_PLANE},{ON_CALL}",
+        Severity.ACTION: CONTROL_PLANE,
+        Severity.HEARTBEAT: CONTROL_PLANE,
+    }
+    routed(receivers[alert.severity], f"alertname={alert.name}", f"severity={alert.severity}")
+
+
+def test_an_alert_nobody_expected_reaches_people():
+    routed(ON_CALL, "alertname=SomebodyElses", "severity=whatever")
+
+
+def routed(receivers: str, *labels: str) -> None:
+    config = ROOT / "deploy/alertmanager/alertmanager.yml"
+    verify = f"--verify.receivers={receivers}"
+    run("amtool", "config", "routes", "test", f"--config.file={config}", verify, *labels)
+
+
+# ---------------------------------------------------------------- what is generated
+def test_committed_files_are_what_the_red_lines_generate(tmp_path: Path):
+    shutil.copytree(ROOT / "docs/runbooks", tmp_path / "docs/runbooks")
+    for path in write_all(tmp_path, RedLines()):
+        committed = ROOT / path.relative_to(tmp_path)
+        assert committed.read_text() == path.read_text(), f"{committed}: run `make generate`"
+
+
+def test_the_lines_reach_the_rules():
+    rules = render_rules(OTHER_LINES)
+    assert "< 0.75" in rules
+    assert "> 0.0144 * 1e+09" in rules
+    assert "for: 2500ms" in rules
+    assert 'le="0.35"' in rules
+    assert ">= 5" in rules
+
+
+def test_rules_read_only_series_that_exist():
+    exposed = {name for metric in catalog.ALL for name in series_of(metric)}
+    recorded = {series.name for series in catalog.RECORDED}
+    named = {
+        name
+        for rule in yaml.safe_load(render_rules(RedLines()))["groups"][0]["rules"]
+        for name in re.findall(r"[a-z_]+:redline_[a-z_]+:\w+|(?<![:\w])redline_\w+", rule["expr"])
+    }
+    assert named - exposed - recorded == set()
+    assert len(named) >= 20
+
+
+def series_of(metric: catalog.Metric) -> list[str]:
+    suffixes = {Kind.HISTOGRAM: ["_bucket", "_count", "_sum"], Kind.INFO: ["_info"]}
+    return [metric.name + suffix for suffix in suffixes.get(metric.kind, [""])]
+
+
+def test_every_recorded_series_of_the_catalog_is_recorded_once():
+    assert [record.series for record in records(RedLines())] == list(catalog.RECORDED)
+
+
+def test_an_action_is_never_muted_for_that_would_mute_the_actuator():
+    actions = {alert.name for alert in policy(RedLines()) if alert.action is not Action.NONE}
+    assert {target for _, targets, _ in MUTES for target in targets}.isdisjoint(actions)
+    assert actions == {
+        AlertName.CACHE_BELOW_FLOOR,
+        AlertName.LATENCY_DEGRADE,
+        AlertName.FAULT_RATE,
+    }
+
+
+def test_a_dead_prometheus_is_missed_before_the_evaluator_must_take_over():
+    lines = AlertLines()
+    (flag,) = prometheus_flags(lines)
+    resend_s = int(flag.removeprefix("--rules.alert.resend-delay=").removesuffix("ms")) / 1000
+    assert 4 * resend_s + lines.heartbeat_s < lines.heartbeat_silence_s
+
+
+# ---------------------------------------------------------------- runbooks
+@pytest.mark.parametrize("name", AlertName)
+def test_each_alert_has_a_runbook_that_says_all_of_it(name: AlertName):
+    page = (ROOT / f"docs/runbooks/{name.slug}.md").read_text()
+    assert page.startswith(f"# {name}\n")
+    assert re.findall(r"^## (.+)$", page, re.M) == [
+        "Redline has already",
+        "Check",
+        "By hand",
+        "Over when",
+    ]
+
+
+def test_runbooks_of_alerts_that_are_gone_are_gone():
+    pages = {path.stem for path in (ROOT / "docs/runbooks").glob("redline-*.md")}
+    assert pages == {name.slug for name in AlertName}
+
+
+def test_links_between_runbooks_lead_somewhere():
+    folder = ROOT / "docs/runbooks"
+    links = [
+        folder / link
+        for page in folder.glob("*.md")
+        for link in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text())
+    ]
+    assert links
+    assert [link for link in links if not link.exists()] == []
+
+
+def test_a_runbook_without_a_place_for_its_head_is_an_error(tmp_path: Path):
+    shutil.copytree(ROOT / "docs/runbooks", tmp_path / "docs/runbooks")
+    page = tmp_path / f"docs/runbooks/{AlertName.WATCHDOG.slug}.md"
+    page.write_text(page.read_text().replace(END, ""))
+    with pytest.raises(ValueError, match="no place for what is generated"):
+        write_all(tmp_path, RedLines())
+    assert BEGIN in page.read_text()

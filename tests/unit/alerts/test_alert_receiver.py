@@ -1,0 +1,274 @@
+"""Alertmanager's webhook: late, doubled, batched and broken bodies."""
+
+import json
+from datetime import UTC, datetime
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alerts.firing import fingerprint
+from alerts.policy import AlertName
+from alerts.receiver import (
+    LATE_S,
+    AlertBook,
+    Received,
+    WebhookError,
+    is_authorised,
+    parse,
+)
+from monitors.labels import Action
+from monitors.redlines import AlertLines
+
+LINES = AlertLines()
+
+
+def entry(
+    status: str = "firing",
+    start_s: int = 0,
+    name: str = AlertName.LATENCY_DEGRADE,
+    action: str = Action.DEGRADE_MEDIA,
+    **labels: str,
+) -> dict[str, Any]:
+    """One alert as Alertmanager 0.25 sends it."""
+    starts_at = datetime.fromtimestamp(1_800_000_000 + start_s, UTC)
+    return {
+        "status": status,
+        "labels": {"alertname": name, "action": action, "version": "v1", **labels},
+        "annotations": {"summary": "too slow"},
+        "startsAt": starts_at.strftime("%Y-%m-%dT%H:%M:%S.123456789Z"),
+        "endsAt": "0001-01-01T00:00:00Z",
+        "generatorURL": "http://p/graph",
+        "fingerprint": "2bf8e5c0a3b1d5f0",
+    }
+
+
+def body(*alerts: dict[str, Any]) -> bytes:
+    return json.dumps(
+        {
+            "receiver": "control-plane",
+            "status": "firing",
+            "alerts": list(alerts),
+            "groupLabels": {},
+            "commonLabels": {},
+            "commonAnnotations": {},
+            "externalURL": "http://a",
+            "version": "4",
+            "groupKey": "{}:{}",
+            "truncatedAlerts": 0,
+        }
+    ).encode()
+
+
+@pytest.fixture
+def book() -> AlertBook:
+    return AlertBook(LINES)
+
+
+# ---------------------------------------------------------------- levels, not edges
+def test_a_firing_alert_is_typed(book: AlertBook):
+    assert book.receive(body(entry(milestone="first_token")), 0.0) == Received(1, 0)
+    (firing,) = book.firing(0.0)
+    assert (firing.alert, firing.action, firing.version) == (
+        "RedlineLatencyDegrade",
+        Action.DEGRADE_MEDIA,
+        "v1",
+    )
+    assert firing.starts_at == pytest.approx(1_800_000_000.123456)
+    assert firing.labels["milestone"] == "first_token"
+    assert firing.summary == "too slow"
+
+
+def test_a_repeat_changes_nothing_and_names_the_same_operation(book: AlertBook):
+    book.receive(body(entry()), 0.0)
+    (first,) = book.firing(0.0)
+    assert book.receive(body(entry()), 1.0) == Received(0, 1)
+    (second,) = book.firing(1.0)
+    assert second.operation_id == first.operation_id
+
+
+def test_resolved_ends_it(book: AlertBook):
+    book.receive(body(entry()), 0.0)
+    assert book.receive(body(entry("resolved")), 1.0) == Received(1, 0)
+    assert book.firing(1.0) == ()
+
+
+def test_resolved_before_firing_leaves_nothing_that_fires(book: AlertBook):
+    assert book.receive(body(entry("resolved")), 0.0) == Received(0, 1)
+    assert book.receive(body(entry()), 1.0) == Received(0, 1)
+    assert book.firing(1.0) == ()
+
+
+def test_an_alert_that_fires_again_with_its_old_start_is_believed_after_a_while(book: AlertBook):
+    book.receive(body(entry()), 0.0)
+    book.receive(body(entry("resolved")), 1.0)
+    assert book.receive(body(entry()), 1.0 + LATE_S) == Received(1, 0)
+
+
+def test_news_of_an_earlier_firing_does_not_end_the_present_one(book: AlertBook):
+    book.receive(body(entry(start_s=60)), 0.0)
+    assert book.receive(body(entry("resolved", start_s=0)), 1.0) == Received(0, 1)
+    assert len(book.firing(1.0)) == 1
+
+
+def test_other_labels_are_another_alert(book: AlertBook):
+    batch = body(
+        entry(version="v1"), entry(version="v2"), entry("resolved", version="v1", start_s=1)
+    )
+    assert book.receive(batch, 0.0) == Received(3, 0)
+    assert [firing.version for firing in book.firing(0.0)] == ["v2"]
+
+
+def test_what_alertmanager_no_longer_repeats_expires(book: AlertBook):
+    book.receive(body(entry()), 0.0)
+    assert len(book.firing(3 * LINES.repeat_s - 1)) == 1
+    assert book.firing(3 * LINES.repeat_s) == ()
+
+
+def test_repeats_keep_it_firing(book: AlertBook):
+    for repeat in range(10):
+        book.receive(body(entry()), repeat * LINES.repeat_s)
+    assert len(book.firing(9 * LINES.repeat_s)) == 1
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_within_a_few_seconds_the_order_of_arrival_does_not_matter(order: tuple[int, ...]):
+    news = [entry(), entry("resolved"), entry(start_s=60), entry(start_s=60)]
+    book = AlertBook(LINES)
+    for second, index in enumerate(order):
+        book.receive(body(news[index]), float(second))
+    (firing,) = book.firing(4.0)
+    assert firing.starts_at > 1_800_000_059
+
+
+labels = st.sampled_from([{"version": "v1"}, {"version": "v2"}, {"version": "v1", "m": "x"}])
+news = st.builds(
+    lambda status, start_s, extra: entry(status, start_s, **extra),
+    st.sampled_from(["firing", "resolved"]),
+    st.integers(0, 5),
+    labels,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(news, max_size=3), max_size=12))
+def test_any_delivery_twice_is_the_same_as_once(batches: list[list[dict[str, Any]]]):
+    once, twice = AlertBook(LINES), AlertBook(LINES)
+    for second, batch in enumerate(batches):
+        first = once.receive(body(*batch), float(second))
+        assert twice.receive(body(*batch), float(second)) == first
+        assert twice.receive(body(*batch[-1:]), float(second)).taken == 0
+        assert once.firing(float(second)) == twice.firing(float(second))
+
+
+# ---------------------------------------------------------------- the heartbeat
+def test_the_watchdog_is_a_heartbeat_and_never_fires(book: AlertBook):
+    assert book.heartbeat_age(0.0) is None
+    beat = entry(name=AlertName.WATCHDOG, action=Action.NONE)
+    book.receive(body(beat), 10.0)
+    assert book.heartbeat_age(14.0) == 4.0
+    assert book.firing(14.0) == ()
+    book.receive(body(entry("resolved", name=AlertName.WATCHDOG, action=Action.NONE)), 15.0)
+    assert book.heartbeat_age(16.0) == 6.0
+
+
+# ---------------------------------------------------------------- broken bodies
+def without(key: str) -> dict[str, Any]:
+    return {k: v for k, v in entry().items() if k != key}
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (b"", "no Alertmanager webhook"),
+        (b"[]", "no Alertmanager webhook"),
+        (b"\xff\xfe{}", "no Alertmanager webhook"),
+        (body(entry()).replace(b'"version": "4"', b'"version": "5"'), "version"),
+        (body(without("startsAt")), "startsAt"),
+        (body({**entry(), "startsAt": "yesterday"}), "startsAt"),
+        (body({**entry(), "startsAt": "2026-01-01T00:00:00"}), "startsAt"),
+        (body({**entry(), "status": "suppressed"}), "status"),
+        (body({**entry(), "labels": {}}), "no alertname"),
+        (body({**entry(), "labels": {"alertname": "X", "version": 1}}), "labels"),
+        (body(entry(action="reboot")), "action 'reboot' is unknown; there are: quantise_kv"),
+        (body(entry(version="")), "needs a version label"),
+        (body(entry(), entry(action="reboot")), "unknown"),
+    ],
+)
+def test_a_bad_body_is_refused_whole_and_says_why(book: AlertBook, bad: bytes, says: str):
+    with pytest.raises(WebhookError, match=says):
+        book.receive(bad, 0.0)
+    assert book.firing(0.0) == ()
+
+
+def test_fields_that_a_later_alertmanager_adds_are_passed_over(book: AlertBook):
+    newer = json.loads(body({**entry(), "silenceURL": "http://a"}))
+    assert book.receive(json.dumps({**newer, "notificationReason": "new"}).encode(), 0.0).taken == 1
+
+
+def test_an_alert_without_an_action_only_tells(book: AlertBook):
+    someones = entry(name="DiskFull")
+    someones["labels"] = {"alertname": "DiskFull"}
+    book.receive(body(someones), 0.0)
+    assert [(f.action, f.version) for f in book.firing(0.0)] == [(Action.NONE, None)]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+near_alerts = st.fixed_dictionaries(
+    {},
+    optional={
+        "status": st.sampled_from(["firing", "resolved", ""]) | json_values,
+        "labels": st.dictionaries(
+            st.sampled_from(["alertname", "action", "version"]), st.text(max_size=8) | json_values
+        ),
+        "startsAt": st.datetimes().map(lambda at: at.isoformat() + "Z") | json_values,
+    },
+)
+near_bodies = st.fixed_dictionaries(
+    {
+        "version": st.just("4") | st.integers(),
+        "alerts": st.lists(near_alerts, max_size=3) | json_values,
+    }
+).map(lambda value: json.dumps(value).encode())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=64) | json_values.map(lambda v: json.dumps(v).encode()) | near_bodies)
+def test_no_body_does_anything_but_parse_or_be_refused(raw: bytes):
+    try:
+        alerts = parse(raw)
+    except WebhookError:
+        return
+    assert all(firing.alert for firing, _ in alerts)
+    assert all(f.version or f.action is Action.NONE for f, _ in alerts)
+
+
+def test_fingerprints_do_not_depend_on_order_and_do_on_content():
+    assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"})
+    assert fingerprint({"a": "1", "b": "2"}) != fingerprint({"a": "1b", "": "2"})
+
+
+# ---------------------------------------------------------------- who may tell
+@pytest.mark.parametrize(
+    ("header", "token", "allowed"),
+    [
+        ("Bearer secret", "secret", True),
+        ("bearer  secret ", "secret", True),
+        ("Bearer secre", "secret", False),
+        ("Basic secret", "secret", False),
+        ("secret", "secret", False),
+        ("Bearer sécret", "secret", False),
+        ("Bearer \udcff", "secret", False),
+        ("Bearer ", "", False),
+        ("", "secret", False),
+        (None, "secret", False),
+    ],
+)
+def test_only_the_bearer_of_the_token_is_authorised(header: str | None, token: str, allowed: bool):
+    assert is_authorised(header, token) is allowed

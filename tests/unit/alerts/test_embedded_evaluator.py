@@ -1,0 +1,212 @@
+"""The evaluator that stands in for Prometheus: its comparisons, its states, its windows."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alerts.evaluator import (
+    Evaluator,
+    Phase,
+    Standing,
+    advance,
+    cache_is_crossed,
+    faults_are_crossed,
+    latency_is_crossed,
+    prometheus_is_silent,
+)
+from alerts.firing import Firing
+from alerts.policy import AlertName
+from monitors.cache_table import CacheSummary
+from monitors.fault_table import FaultRow
+from monitors.labels import Action, Fault, Milestone
+from monitors.latency_table import LatencyRow
+from monitors.redlines import AlertLines, FaultLines, LatencyLines, RedLines
+from monitors.tables import Tables
+
+LINES = RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count=20))
+WALL = 1_800_000_000.0
+
+
+def cache(hit_rate: float | None = 0.8, gpu_mem_gb: float = 26.0) -> CacheSummary:
+    return CacheSummary(version="v1", hit_rate=hit_rate, gpu_mem_gb=gpu_mem_gb)
+
+
+def latency(count: int, over: int, milestone: Milestone = Milestone.FIRST_TOKEN) -> LatencyRow:
+    return LatencyRow(
+        version="v1",
+        milestone=milestone,
+        count=count,
+        p50_s=None,
+        p95_s=None,
+        p99_s=None,
+        over=over,
+    )
+
+
+def faults(requests: int, faulted: int, fault: Fault | None = None) -> FaultRow:
+    rate = faulted / requests if requests else None
+    return FaultRow(
+        version="v1",
+        fault=fault,
+        requests=requests,
+        faulted=faulted,
+        rate=rate,
+        soft=0,
+        input_only=0,
+    )
+
+
+def tables(**rows: Any) -> Tables:
+    empty: dict[str, Any] = {"cache": (), "cache_summary": (), "latency": (), "faults": ()}
+    return Tables(wall=WALL, **{**empty, **rows})
+
+
+class Clock:
+    """Ticks an evaluator once a second."""
+
+    def __init__(self) -> None:
+        self.evaluator = Evaluator(LINES)
+        self.now = 0.0
+
+    def tick(self, seen: Tables | None) -> tuple[Firing, ...] | None:
+        firing = self.evaluator.tick(seen, self.now, WALL + self.now)
+        self.now += 1.0
+        return firing
+
+    def names(self, seen: Tables) -> set[str]:
+        firing = self.tick(seen)
+        assert firing is not None
+        return {each.alert for each in firing}
+
+
+# ---------------------------------------------------------------- the three comparisons
+@pytest.mark.parametrize(
+    ("hit_rate", "gpu_mem_gb", "crossed"),
+    [
+        (0.899, 25.1, True),
+        (0.900, 25.1, False),
+        (0.899, 25.0, False),
+        (None, 90.0, False),
+    ],
+)
+def test_the_cache_line_needs_both_conditions(hit_rate, gpu_mem_gb: float, crossed: bool):
+    assert cache_is_crossed(cache(hit_rate, gpu_mem_gb), LINES.cache) is crossed
+
+
+@pytest.mark.parametrize(
+    ("requests", "overdue", "crossed"),
+    [(20, 1, True), (19, 19, False), (100, 1, False), (100, 2, True), (0, 0, False)],
+)
+def test_the_latency_line_is_a_share_with_a_minimum(requests: int, overdue: int, crossed: bool):
+    assert latency_is_crossed(requests, overdue, LINES.latency) is crossed
+
+
+@pytest.mark.parametrize(
+    ("requests", "faulted", "crossed"),
+    [(20, 1, True), (19, 19, False), (200, 1, False), (10_000, 51, True), (0, 0, False)],
+)
+def test_the_fault_line_is_a_share_of_the_ring(requests: int, faulted: int, crossed: bool):
+    assert faults_are_crossed(faults(requests, faulted), LINES.faults) is crossed
+
+
+# ---------------------------------------------------------------- inactive, pending, firing
+def test_a_crossing_fires_when_it_has_lasted_and_not_a_second_before():
+    standing = None
+    for second in range(30):
+        standing = advance(standing, True, 30.0, float(second), WALL + second)
+        assert standing == Standing(Phase.PENDING, 0.0, WALL)
+    assert advance(standing, True, 30.0, 30.0, WALL + 30) == Standing(Phase.FIRING, 0.0, WALL)
+
+
+def test_one_tick_inside_the_line_starts_again():
+    standing = advance(None, True, 30.0, 0.0, WALL)
+    standing = advance(standing, False, 30.0, 29.0, WALL)
+    assert standing is None
+    assert advance(standing, True, 30.0, 30.0, WALL + 30) == Standing(
+        Phase.PENDING, 30.0, WALL + 30
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.booleans(), max_size=60), st.integers(0, 8))
+def test_it_fires_exactly_while_the_last_seconds_were_all_crossed(crossed: list[bool], for_s: int):
+    standing = None
+    for now, each in enumerate(crossed):
+        standing = advance(standing, each, float(for_s), float(now), WALL)
+        last = crossed[max(0, now - for_s) : now + 1]
+        fires = standing is not None and standing.phase is Phase.FIRING
+        assert fires == (len(last) == for_s + 1 and all(last))
+
+
+# ---------------------------------------------------------------- over the tables
+def test_the_cache_alert_fires_after_its_hold_as_prometheus_would_label_it():
+    clock = Clock()
+    for _ in range(30):
+        assert clock.tick(tables(cache_summary=(cache(),))) == ()
+    (firing,) = clock.tick(tables(cache_summary=(cache(),))) or ()
+    assert (firing.action, firing.version) == (Action.QUANTISE_KV, "v1")
+    assert firing.starts_at == WALL
+    assert firing.labels == {
+        "alertname": AlertName.CACHE_BELOW_FLOOR,
+        "severity": "action",
+        "action": "quantise_kv",
+        "table": "cache",
+        "version": "v1",
+    }
+
+
+def test_the_latency_alert_counts_the_window_and_forgets_it():
+    clock = Clock()
+    assert clock.names(tables(latency=(latency(1000, 900),))) == set()  # before it looked
+    assert clock.names(tables(latency=(latency(1050, 901),))) == {AlertName.LATENCY_DEGRADE}
+    for _ in range(29):
+        assert clock.names(tables(latency=(latency(1050, 901),))) == {AlertName.LATENCY_DEGRADE}
+    assert clock.names(tables(latency=(latency(1050, 901),))) == set()
+
+
+def test_requests_that_hang_count_though_they_have_no_output():
+    clock = Clock()
+    clock.tick(tables(latency=(latency(0, 0, Milestone.FIRST_AUDIO_PACKET),)))
+    (firing,) = clock.tick(tables(latency=(latency(0, 25, Milestone.FIRST_AUDIO_PACKET),))) or ()
+    assert firing.labels["milestone"] == "first_audio_packet"
+
+
+def test_a_restarted_data_plane_is_no_breach():
+    clock = Clock()
+    clock.tick(tables(latency=(latency(5000, 1000),)))
+    assert clock.names(tables(latency=(latency(25, 0),))) == set()
+    assert clock.names(tables(latency=(latency(50, 0),))) == set()
+
+
+def test_faults_fire_while_there_is_traffic_and_are_old_news_after():
+    clock = Clock()
+    bad = (faults(100, 5), faults(100, 5, Fault.LIP_DESYNC))
+    assert clock.names(tables(latency=(latency(10, 0),), faults=bad)) == set()
+    assert clock.names(tables(latency=(latency(11, 0),), faults=bad)) == {AlertName.FAULT_RATE}
+    for _ in range(59):
+        assert clock.names(tables(latency=(latency(11, 0),), faults=bad)) == {AlertName.FAULT_RATE}
+    assert clock.names(tables(latency=(latency(11, 0),), faults=bad)) == set()
+
+
+def test_tables_that_cannot_be_read_are_unknown_and_every_hold_starts_again():
+    clock = Clock()
+    for _ in range(29):
+        clock.tick(tables(cache_summary=(cache(),)))
+    assert clock.tick(None) is None
+    for _ in range(30):
+        assert clock.tick(tables(cache_summary=(cache(),))) == ()
+    assert clock.names(tables(cache_summary=(cache(),))) == {AlertName.CACHE_BELOW_FLOOR}
+
+
+def test_a_version_that_is_gone_no_longer_fires():
+    clock = Clock()
+    for _ in range(31):
+        clock.tick(tables(cache_summary=(cache(),)))
+    assert clock.names(tables()) == set()
+
+
+@pytest.mark.parametrize(("age_s", "silent"), [(None, True), (20.0, False), (20.1, True)])
+def test_prometheus_is_silent_without_a_recent_heartbeat(age_s: float | None, silent: bool):
+    assert prometheus_is_silent(age_s, AlertLines()) is silent
