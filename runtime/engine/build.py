@@ -1,0 +1,76 @@
+"""From a checkpoint to the parts of an engine: what the worker tells the gateway it is."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from monitors.contract import Name
+from monitors.redlines import RedLines
+from runtime.kv.cache import CacheSettings, KvCache
+from runtime.kv.formats import PageShape
+from runtime.kv.reuse import load_policy
+from runtime.kv.slabs import EXTENT_PAGES
+from runtime.model import attention
+from runtime.model.checkpoint import Checkpoint
+from runtime.model.thinker import SegmentEmbedding, Thinker
+from runtime.residents.port import Capabilities, Ready
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    name: Name
+    version: str
+    pool_bytes: int
+    min_epoch: int = 0
+    max_running: int = 16
+    observe_every: int = 8  # decode steps between two samples of table 1
+    lines: RedLines = field(default_factory=RedLines)
+
+
+def build_thinker(checkpoint: Checkpoint) -> Thinker:
+    """The Thinker over paged attention."""
+    attention.register()
+    return Thinker(checkpoint, attention=attention.NAME)
+
+
+def build_cache(checkpoint: Checkpoint, settings: EngineSettings) -> KvCache[SegmentEmbedding]:
+    """A cache whose pages fit the checkpoint. Raises `ValueError` for too small a pool."""
+    text: Any = checkpoint.config.thinker_config.text_config
+    layers = text.num_hidden_layers
+    return KvCache(
+        CacheSettings(
+            pool_bytes=settings.pool_bytes,
+            layers=layers,
+            shape=PageShape(text.num_key_value_heads, text.head_dim, checkpoint.model.dtype),
+            weights_digest=checkpoint.weights_digest,
+            epoch=settings.min_epoch,
+            observe_every=settings.observe_every,
+            device=checkpoint.device,
+            reuse=load_policy(
+                checkpoint.folder,
+                checkpoint.weights_digest,
+                layers,
+                checkpoint.config.talker_config.accept_hidden_layer,
+                settings.lines.entropy,
+            ),
+        )
+    )
+
+
+def ready(checkpoint: Checkpoint, settings: EngineSettings, cache: KvCache) -> Ready:
+    """The engine's first words."""
+    return Ready(
+        version=settings.version,
+        weights_digest=checkpoint.weights_digest,
+        pool_epoch=cache.pool.epoch,
+        layers=cache.pool.layers,
+        page_bytes=cache.pool.shape.native_bytes,
+        pool_pages=cache.pool.arena.extents * EXTENT_PAGES,
+        capabilities=Capabilities(
+            flush=True,
+            probe=True,
+            quantise_kv=True,
+            drills=True,
+            observes_residency=True,
+            observes_video_prefill=True,
+        ),
+    )

@@ -1,0 +1,197 @@
+"""The engine process of one resident: commands in, events out, over a local socket (DESIGN 1).
+
+    python -m runtime.engine.worker --name a --socket ipc://... --checkpoint DIR --version V \
+        --min-epoch N --pool-mb X
+
+It ends when its standard input does or when its parent dies, so that none is ever left behind.
+"""
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import torch
+import zmq
+from transformers.utils import logging as transformers_logging
+
+from monitors import logs
+from runtime.engine.build import EngineSettings
+from runtime.engine.engine import Engine
+from runtime.engine.warmup import warm_up
+from runtime.model import checkpoint
+from runtime.residents.port import (
+    Cancel,
+    Close,
+    Command,
+    CountStale,
+    Drill,
+    Drilled,
+    EventFrame,
+    Flush,
+    Flushed,
+    Generate,
+    KvSet,
+    Observe,
+    Ready,
+    Refused,
+    Reply,
+    RequestEvent,
+    SetKv,
+    SetShed,
+    event_encoder,
+    unpack,
+)
+
+SNAPSHOT_S = 1.0
+IDLE_POLL_MS = 200
+MEGABYTE = 1_000_000
+_PR_SET_PDEATHSIG = 1
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """The loop between the socket and the engine. `watched`: a file whose end ends the worker."""
+
+    def __init__(
+        self, engine: Engine, socket: zmq.Socket, watched: int, clock: Callable[[], float]
+    ) -> None:
+        self._engine = engine
+        self._socket = socket
+        self._watched = watched
+        self._clock = clock
+        self._poller = zmq.Poller()
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(watched, zmq.POLLIN)
+        self._snapshot_due = clock()
+        self._open = True
+
+    def run(self) -> None:
+        """Serve until `Close` comes or the watched file ends."""
+        self._send(0, self._engine.ready())
+        while self._open:
+            self._poll(IDLE_POLL_MS if self._engine.idle else 0)
+            for event in self._engine.step():
+                self._send(0, event)
+            if self._clock() >= self._snapshot_due:
+                self._snapshot_due = self._clock() + SNAPSHOT_S
+                self._send(0, self._engine.snapshot())
+
+    def _poll(self, timeout_ms: int) -> None:
+        """Take in what has come, waiting at most `timeout_ms` for the first of it."""
+        ready = dict(self._poller.poll(timeout_ms))
+        if self._watched in ready and not os.read(self._watched, 4096):
+            log.info("standard input ended: the engine ends")
+            self._open = False
+        while self._open and self._socket.poll(0):
+            self._take(self._socket.recv_multipart())
+
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            frame, arrays = unpack(frames)
+        except (msgspec.DecodeError, ValueError) as err:
+            log.error("a command could not be read: %s", err)
+            return
+        try:
+            if isinstance(frame.command, Generate):
+                self._engine.submit(frame.command, arrays)
+            else:
+                self._order(frame.call, frame.command)
+        except ValueError as err:
+            log.warning("refused: %s", err)
+            self._reply(frame.call, Refused(error=str(err)))
+
+    def _order(self, call: int, command: Command) -> None:
+        engine = self._engine
+        match command:
+            case Cancel():
+                engine.cancel(command.request_id)
+            case Close():
+                self._open = False
+            case SetKv():
+                self._reply(call, KvSet(kv=command.kv, pages=engine.set_kv(command.kv)))
+            case SetShed():
+                engine.set_shed(command.shed)
+            case Flush():
+                self._reply(call, Flushed(receipt=engine.flush(command.min_pool_epoch)))
+            case CountStale():
+                self._reply(call, engine.count_stale(command.pool_epoch))
+            case Observe():
+                self._reply(call, engine.snapshot())
+            case Drill():
+                self._reply(call, Drilled(report=engine.drill(command.order)))
+
+    def _reply(self, call: int, reply: Reply) -> None:
+        if call:
+            self._send(call, reply)
+
+    def _send(self, call: int, event: RequestEvent | Reply | Ready) -> None:
+        self._socket.send(event_encoder.encode(EventFrame(call=call, event=event)))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Load, warm up, say `Ready`, serve."""
+    asked = _parse(arguments)
+    _die_with_parent()
+    torch.set_num_threads(1)
+    _configure_logs("WARNING" if asked.quiet else "INFO")
+    loaded = checkpoint.load(asked.checkpoint)
+    settings = EngineSettings(
+        name=asked.name,
+        version=asked.version,
+        pool_bytes=int(asked.pool_mb * MEGABYTE),
+        min_epoch=asked.min_epoch,
+    )
+    warm_up(loaded, settings, clock=time.monotonic)
+    engine = Engine(loaded, settings, clock=time.monotonic, die=_die)
+    log.info("ready: version %s on %s", asked.version, loaded.device)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.set_hwm(0)
+        socket.setsockopt(zmq.LINGER, 200)
+        socket.connect(asked.socket)
+        Worker(engine, socket, sys.stdin.fileno(), time.monotonic).run()
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="runtime.engine.worker", description=__doc__)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--socket", required=True, help="address of the gateway's socket")
+    parser.add_argument("--checkpoint", required=True, type=Path)
+    parser.add_argument("--version", required=True)
+    parser.add_argument("--min-epoch", required=True, type=int)
+    parser.add_argument("--pool-mb", required=True, type=float)
+    parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    return parser.parse_args(arguments)
+
+
+def _configure_logs(level: str) -> None:
+    """JSON lines on standard error, the libraries' words among them and no progress bars."""
+    logs.configure(sys.stderr, level)
+    logging.captureWarnings(True)
+    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_default_handler()
+    transformers_logging.enable_propagation()
+
+
+def _die_with_parent() -> None:
+    """Where the system can (Linux): be killed when the parent dies, however it dies."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError) as err:
+        log.info("no parent-death signal here (%s): the end of standard input ends us", err)
+
+
+def _die() -> None:
+    """The kill drill: no clean-up, as when the system kills a process."""
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

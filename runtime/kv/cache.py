@@ -1,0 +1,327 @@
+"""The cache of one resident: pool, index, encoder outputs, entropy, reuse and tiers together.
+
+The engine opens a sequence, grows it, runs a step over it and lets `absorb` take in what the
+step saw; between steps `settle` moves pages. All of it belongs to one thread.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from monitors.cache_table import CacheCell
+from monitors.contract import KvRung
+from runtime.kv.audit import check
+from runtime.kv.encoders import EncoderCache, T
+from runtime.kv.entropy import EntropyBuffer
+from runtime.kv.formats import PageShape
+from runtime.kv.index import Entry, KeyScope, PrefixIndex, block_keys
+from runtime.kv.pool import PagePool, Pages
+from runtime.kv.residency import ResidencyTable
+from runtime.kv.reuse import NEWEST_TOKENS, SINK_BLOCKS, ReusePolicy, off
+from runtime.kv.sequence import Sequence
+from runtime.kv.slabs import EXTENT_PAGES, PoolExhausted
+from runtime.kv.step import Observation, PagedStep, Span
+from runtime.kv.table import PageTable
+from runtime.kv.tiers import TierLimits, Tiers
+from runtime.kv.tokens import MODALITIES, TEXT, PromptTokens, complete_blocks, layout
+
+SIDE_SHARE = 0.125  # of the pool's bytes, each: encoder outputs, and Talker states
+
+
+class PromptTooLong(ValueError):
+    """The prompt and its answer can never fit the pool; the client can mend it."""
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """`pool_bytes` covers pages, encoder outputs and Talker states together."""
+
+    pool_bytes: int
+    layers: int
+    shape: PageShape
+    weights_digest: str
+    epoch: int = 0
+    observe_every: int = 8  # steps; every request is observed at least once
+    limits: TierLimits = field(default_factory=TierLimits)
+    reuse: ReusePolicy = field(default_factory=lambda: off("uncalibrated"))
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class Stale:
+    """What is still held of older epochs; `bytes` counts all four."""
+
+    pages: int
+    host_pages: int
+    encoder_outputs: int
+    talker_states: int
+    bytes: int
+
+
+class KvCache(Generic[T]):
+    """`T` is what the encoders put out for one media slice."""
+
+    def __init__(self, settings: CacheSettings) -> None:
+        side = int(settings.pool_bytes * SIDE_SHARE)
+        self.pool = PagePool(
+            settings.shape,
+            settings.layers,
+            settings.pool_bytes - 2 * side,
+            settings.epoch,
+            settings.device,
+        )
+        self.reuse = settings.reuse
+        self.encoders: EncoderCache[T] = EncoderCache(side)
+        self.residency = ResidencyTable(settings.layers)
+        self.entropy = EntropyBuffer(settings.layers)
+        self.tiers = Tiers(self.pool, self.entropy, settings.limits)
+        self.prefix_hit_tokens = 0
+        self.prefix_lookup_tokens = 0
+        self._index = PrefixIndex(self.pool, side)
+        self._weights_digest = settings.weights_digest
+        self._observe_every = settings.observe_every
+        self._steps = 0
+        self._sequences: list[Sequence] = []
+
+    # ------------------------------------------------------------ a sequence's life
+    @property
+    def capacity(self) -> int:
+        """Native pages a single sequence could ever have."""
+        return (self.pool.arena.extents - 1) * EXTENT_PAGES
+
+    @property
+    def live_sequences(self) -> int:
+        return len(self._sequences)
+
+    def open(
+        self, tokens: PromptTokens, max_new: int, *, salt: str, write: bool
+    ) -> Sequence | None:
+        """A sequence with its cached prefix in place, or `None` while the pool has no room.
+
+        Raises `PromptTooLong`.
+        """
+        reserved = self._pages_needed(tokens, max_new)
+        table = PageTable(self.pool, len(tokens) + max_new)
+        root = KeyScope(self._weights_digest, self.reuse.digest, self.pool.epoch).root(salt)
+        keys = block_keys(tokens, root)
+        sequence = Sequence(tokens, table, self.entropy.open(), root, keys, write, reserved)
+        self._adopt_prefix(sequence)
+        self._sequences.append(sequence)
+        if self._room() < 0:
+            self.close(sequence)
+            return None
+        self.prefix_lookup_tokens += len(tokens)
+        self.prefix_hit_tokens += sequence.cached
+        return sequence
+
+    def close(self, sequence: Sequence) -> None:
+        """Give everything back. A second call does nothing."""
+        if sequence in self._sequences:
+            self._sequences.remove(sequence)
+            self.entropy.close(sequence.row)
+            sequence.table.close()
+            sequence.states = None
+
+    def grow(self, sequence: Sequence, count: int) -> Span:
+        """Room for the next `count` tokens; evicts unused prefixes. Raises `PoolExhausted`."""
+        sequence.table.extend(sequence.next_codes(count).tolist(), self._new_block)
+        return Span(sequence.table, count)
+
+    def step(self, spans: Iterable[Span], *, observed: bool) -> PagedStep:
+        """A forward over grown sequences; sampled when its turn comes or `observed` asks."""
+        self._steps += 1
+        due = self._steps % self._observe_every == 0
+        return PagedStep(self.pool, list(spans), observed=observed or due)
+
+    def absorb(self, sequence: Sequence, states: Tensor, seen: Observation | None) -> None:
+        """After a step: `states` `(new, hidden)` are the Talker layer's of its new tokens."""
+        start = sequence.table.length - len(states)
+        self._keep_states(sequence, start, states)
+        sequence.table.seal_complete()
+        if seen is not None:
+            self._take_in(sequence, start, seen)
+        self._decide_reuse(sequence)
+        self._insert_complete(sequence)
+
+    # ------------------------------------------------------------ orders
+    def set_kv(self, kv: KvRung) -> int:
+        """Choose the storage format; returns the pages `settle` will turn to int8."""
+        self.tiers.kv = kv
+        return len(self.tiers.unquantised()) if kv is KvRung.INT8 else 0
+
+    def settle(self) -> int:
+        """Move some pages between formats and tiers; 0 when there is nothing left to move."""
+        return self.tiers.settle(self._sequences)
+
+    def invalidate(self, min_epoch: int) -> None:
+        """Everything misses from now, and writes of running sequences are refused."""
+        self.pool.advance(min_epoch)
+
+    def sweep(self) -> None:
+        """Empty the older epochs. Close their sequences first."""
+        self._index.sweep(self.pool.epoch)
+        self.encoders.sweep(self.pool.epoch)
+
+    def stale(self, epoch: int) -> Stale:
+        """What is held of epochs before `epoch`."""
+        held = self.pool.held_before(epoch)
+        states, state_bytes = self._index.states_before(epoch)
+        encoded, encoded_bytes = self.encoders.held_before(epoch)
+        return Stale(
+            pages=held.pages,
+            host_pages=held.host_pages,
+            encoder_outputs=encoded,
+            talker_states=states,
+            bytes=held.bytes + state_bytes + encoded_bytes,
+        )
+
+    def new_page(self, layer: int, modality: int) -> int:
+        """An empty page; evicts unused prefixes for it. Raises `PoolExhausted`."""
+        while True:
+            try:
+                return self.pool.allocate(layer, modality, self.pool.epoch)
+            except PoolExhausted:
+                if not self._index.evict():
+                    raise
+
+    # ------------------------------------------------------------ what is so
+    def cells(self) -> tuple[CacheCell, ...]:
+        """Table 1 (S4.1), a cell per layer and modality."""
+        account, aliased = self.pool.account(), self._alias_entries()
+        seen = self.residency
+        return tuple(
+            CacheCell(
+                layer=layer,
+                modality=modality,
+                entropy_th=self.reuse.threshold(layer, modality),
+                hit_mass=float(seen.hit[layer, code]),
+                lookup_mass=float(seen.lookup[layer, code]),
+                entropy_sum=float(seen.entropy_sum[layer, code]),
+                entropy_count=int(seen.entropy_count[layer, code]),
+                live_bytes=int(account.live[layer, code]),
+                evictable_bytes=int(account.evictable[layer, code]),
+                host_bytes=int(account.host[layer, code]),
+                alias_pages=int(aliased[layer, code]),
+            )
+            for layer in range(self.pool.layers)
+            for code, modality in enumerate(MODALITIES)
+        )
+
+    def reserved_bytes(self) -> int:
+        """Device bytes taken in all: pages, Talker states and encoder outputs."""
+        return self.pool.arena.nbytes + self._index.state_bytes + self.encoders.nbytes
+
+    def check(self) -> tuple[str, ...]:
+        """Broken invariants in words; empty is good."""
+        uses = (sequence.table.matrix().ravel() for sequence in self._sequences)
+        return check(self.pool, uses, self._index.pages())
+
+    # ------------------------------------------------------------ inside
+    def _pages_needed(self, tokens: PromptTokens, max_new: int) -> int:
+        answer = np.full(max_new, TEXT, np.int8)
+        blocks = len(layout(np.concatenate([tokens.codes, answer])))
+        needed = blocks * self.pool.layers
+        if needed > self.capacity:
+            raise PromptTooLong(
+                f"a prompt of {len(tokens)} tokens and an answer of up to {max_new} need {needed}"
+                f" cache pages; this resident has {self.capacity}: send less or ask for less"
+            )
+        return needed
+
+    def _room(self) -> int:
+        """Native pages to be had, less what open sequences may still take."""
+        pool = self.pool
+        evictable = int(pool.account().evictable.sum()) // pool.shape.native_bytes
+        owed = sum(sequence.outstanding for sequence in self._sequences)
+        return pool.arena.free_native() + evictable - owed
+
+    def _adopt_prefix(self, sequence: Sequence) -> None:
+        """Take over cached blocks, but never the last prompt token: its logits are needed."""
+        tokens = sequence.tokens
+        blocks = [b for b in complete_blocks(tokens.codes) if b[1] < len(tokens)]
+        found = self._index.match(sequence.keys[: len(blocks)])
+        for (start, stop), entry in zip(blocks, found, strict=False):
+            self.pool.retain(entry.pages)
+            sequence.table.adopt(entry.modality, entry.pages.copy(), stop - start)
+            if entry.states is not None:
+                self._keep_states(sequence, start, entry.states)
+        sequence.table.seal_complete()
+        sequence.cached = sequence.table.length
+        sequence.decided = sequence.indexed = len(found)
+
+    def _new_block(self, modality: int) -> Pages:
+        pages = np.zeros(self.pool.layers, np.int64)
+        for layer in range(self.pool.layers):
+            try:
+                pages[layer] = self.new_page(layer, modality)
+            except PoolExhausted:
+                self.pool.release(pages[:layer])
+                raise
+        return pages
+
+    def _keep_states(self, sequence: Sequence, start: int, states: Tensor) -> None:
+        """Rows of prompt tokens; those of text stay, nobody reads them."""
+        length = len(sequence.tokens)
+        if start >= length:
+            return
+        if sequence.states is None:
+            sequence.states = states.new_zeros(length, states.shape[1])
+        part = states[: length - start]
+        sequence.states[start : start + len(part)] = part
+
+    def _take_in(self, sequence: Sequence, start: int, seen: Observation) -> None:
+        sequence.sampled = True
+        sequence.hit += seen.hit.sum(0)
+        sequence.lookup += seen.lookup.sum(0)
+        self.entropy.write(sequence.row, start, seen.nats)
+        for index, block in enumerate(sequence.table.blocks):
+            block.received += seen.received[:, index]
+        self.residency.add(seen.hit, seen.lookup, seen.nats, sequence.table.codes[start:])
+
+    def _decide_reuse(self, sequence: Sequence) -> None:
+        """Blocks that are now 64 tokens behind may point at the layer below (DESIGN 5)."""
+        table = sequence.table
+        while sequence.decided < table.complete():
+            index = sequence.decided
+            tokens = np.flatnonzero(table.block_of == index)
+            if tokens[-1] >= table.length - NEWEST_TOKENS:
+                return
+            sequence.decided += 1
+            if self.reuse.on and index >= SINK_BLOCKS:
+                nats = self.entropy.values[sequence.row][:, tokens]
+                for layer in self.reuse.aliased_layers(table.blocks[index].modality, nats):
+                    table.alias(layer, index)
+
+    def _insert_complete(self, sequence: Sequence) -> None:
+        """Put complete prompt blocks into the index; with reuse on, only settled ones."""
+        if not sequence.write or sequence.table.epoch != self.pool.epoch:
+            return
+        ready = min(sequence.table.complete(), len(sequence.keys))
+        if self.reuse.on:
+            ready = min(ready, sequence.decided)
+        for index in range(sequence.indexed, ready):
+            self._index.insert(sequence.keys[index], self._entry(sequence, index))
+        sequence.indexed = max(sequence.indexed, ready)
+
+    def _entry(self, sequence: Sequence, index: int) -> Entry:
+        block = sequence.table.blocks[index]
+        at = np.flatnonzero(sequence.table.block_of == index)
+        states = sequence.states if block.modality != TEXT else None
+        return Entry(
+            parent=sequence.parent_key(index),
+            modality=block.modality,
+            pages=block.pages.copy(),
+            states=None if states is None else states[at[0] : at[-1] + 1].clone(),
+            epoch=sequence.table.epoch,
+        )
+
+    def _alias_entries(self) -> np.ndarray:
+        counts = np.zeros((self.pool.layers, len(MODALITIES)), np.int64)
+        for sequence in self._sequences:
+            for block in sequence.table.blocks:
+                counts[block.aliased, block.modality] += 1
+        return counts

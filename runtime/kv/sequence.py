@@ -1,0 +1,53 @@
+"""One request as the cache knows it: its table, its keys, and what was observed of it."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from runtime.kv.index import Key
+from runtime.kv.table import PageTable
+from runtime.kv.tokens import MODALITIES, TEXT, PromptTokens
+
+
+def _mass() -> NDArray[np.float64]:
+    return np.zeros(len(MODALITIES))
+
+
+@dataclass(eq=False)
+class Sequence:
+    """`states` `(prompt tokens, hidden)`: the Talker's layer, filled as media tokens pass."""
+
+    tokens: PromptTokens
+    table: PageTable
+    row: int  # in the entropy buffer
+    root: Key
+    keys: list[Key]  # of the prompt's complete blocks
+    write: bool  # False: leaves no trace in the index
+    reserved: int  # pages it may come to need in all
+    cached: int = 0  # prompt tokens found in the cache
+    decided: int = 0  # blocks whose reuse is settled
+    indexed: int = 0  # blocks that are in the index
+    sampled: bool = False
+    states: Tensor | None = None
+    hit: NDArray[np.float64] = field(default_factory=_mass)  # (modalities,)
+    lookup: NDArray[np.float64] = field(default_factory=_mass)
+
+    @property
+    def prefilled(self) -> bool:
+        return self.table.length >= len(self.tokens)
+
+    @property
+    def outstanding(self) -> int:
+        """Pages of its reservation that it has not taken yet."""
+        taken = self.table.pool.layers * len(self.table.blocks)
+        return max(0, self.reserved - taken)
+
+    def next_codes(self, count: int) -> NDArray[np.int8]:
+        """Modalities of its next `count` tokens: the prompt's, then text."""
+        prompt = self.tokens.codes[self.table.length : self.table.length + count]
+        return np.concatenate([prompt, np.full(count - len(prompt), TEXT, np.int8)])
+
+    def parent_key(self, block: int) -> Key:
+        return self.keys[block - 1] if block else self.root

@@ -1,0 +1,118 @@
+"""A sequence's page table: `[layer, block] -> page`. A block holds one modality."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.kv.formats import PAGE_TOKENS
+from runtime.kv.pool import PagePool, Pages
+
+
+@dataclass(eq=False)
+class Block:
+    """One page per layer; an aliased layer's entry is the page of the layer below."""
+
+    modality: int
+    pages: Pages  # (layers,)
+    received: NDArray[np.float64]  # (layers,): attention mass received on sampled steps
+    fill: int = 0
+    aliased: list[int] = field(default_factory=list)  # layers that point at the layer below
+
+
+class PageTable:
+    """Grows token by token up to `capacity` tokens; owns one use of each of its entries."""
+
+    def __init__(self, pool: PagePool, capacity: int) -> None:
+        self.pool = pool
+        self.epoch = pool.epoch
+        self.capacity = capacity
+        self.blocks: list[Block] = []
+        self.length = 0
+        self._sealed = 0  # blocks known to be sealed
+        self._block_of = np.zeros(capacity, np.int64)
+        self._offset_of = np.zeros(capacity, np.int64)
+        self._codes = np.zeros(capacity, np.int8)
+
+    @property
+    def block_of(self) -> NDArray[np.int64]:
+        """Block of each token, `(length,)`."""
+        return self._block_of[: self.length]
+
+    @property
+    def offset_of(self) -> NDArray[np.int64]:
+        """Slot of each token in its block, `(length,)`."""
+        return self._offset_of[: self.length]
+
+    @property
+    def codes(self) -> NDArray[np.int8]:
+        """Modality code of each token, `(length,)`."""
+        return self._codes[: self.length]
+
+    def matrix(self) -> Pages:
+        """All entries, `(layers, blocks)`."""
+        if not self.blocks:
+            return np.zeros((self.pool.layers, 0), np.int64)
+        return np.stack([block.pages for block in self.blocks], axis=1)
+
+    def adopt(self, modality: int, pages: Pages, fill: int) -> None:
+        """Append a complete block that the prefix index holds. The caller has retained it."""
+        self._append(modality, pages)
+        self._place(fill)
+
+    def extend(self, codes: Iterable[int], new_block: Callable[[int], Pages]) -> None:
+        """Make room for tokens of these modalities. `new_block(modality)` allocates a column."""
+        for code in codes:
+            if self.length >= self.capacity:
+                raise ValueError(f"the sequence is at its capacity of {self.capacity} tokens")
+            if not self._joins_tail(code):
+                self._append(code, new_block(code))
+            self._place(1)
+            self._record_fill()
+
+    def complete(self) -> int:
+        """How many blocks no later token can join while the sequence goes on as laid out."""
+        open_tail = bool(self.blocks) and self.blocks[-1].fill < PAGE_TOKENS
+        return len(self.blocks) - open_tail
+
+    def seal_complete(self) -> None:
+        """After a write: complete blocks may now be quantised or moved."""
+        for block in self.blocks[self._sealed : self.complete()]:
+            self.pool.sealed[block.pages] = True
+        self._sealed = self.complete()
+
+    def alias(self, layer: int, index: int) -> None:
+        """Point `layer`'s entry of block `index` at the layer below's page (S1.2)."""
+        block = self.blocks[index]
+        below, own = block.pages[layer - 1 : layer], block.pages[layer : layer + 1].copy()
+        self.pool.retain(below)
+        block.pages[layer] = below[0]
+        block.aliased.append(layer)
+        self.pool.release(own)
+
+    def close(self) -> None:
+        """Give every entry back. A second call does nothing."""
+        if self.blocks:
+            self.pool.release(self.matrix().ravel())
+        self.blocks, self.length, self._sealed = [], 0, 0
+
+    def _joins_tail(self, code: int) -> bool:
+        tail = self.blocks[-1] if self.blocks else None
+        return tail is not None and tail.modality == code and tail.fill < PAGE_TOKENS
+
+    def _append(self, modality: int, pages: Pages) -> None:
+        self.blocks.append(Block(modality, pages, np.zeros(len(pages))))
+
+    def _place(self, count: int) -> None:
+        block, start = self.blocks[-1], self.length
+        stop = start + count
+        self._block_of[start:stop] = len(self.blocks) - 1
+        self._offset_of[start:stop] = np.arange(block.fill, block.fill + count)
+        self._codes[start:stop] = block.modality
+        block.fill += count
+        self.length = stop
+
+    def _record_fill(self) -> None:
+        tail = self.blocks[-1]
+        self.pool.fill[tail.pages] = tail.fill

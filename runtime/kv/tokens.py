@@ -1,0 +1,59 @@
+"""A prompt as the cache sees it: token ids, modalities, positions and where its media come from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.labels import Modality
+from runtime.kv.formats import PAGE_TOKENS
+
+MODALITIES: tuple[Modality, ...] = tuple(Modality)
+CODE: dict[Modality, int] = {modality: code for code, modality in enumerate(MODALITIES)}
+TEXT = CODE[Modality.TEXT]
+
+
+@dataclass(frozen=True)
+class MediaSpan:
+    """Tokens `start` to `stop` come from the media slice with this digest."""
+
+    start: int
+    stop: int
+    digest: str
+
+
+@dataclass(frozen=True, eq=False)
+class PromptTokens:
+    """`ids` and `codes` (indices into `MODALITIES`) are `(n,)`, `positions` `(3, n)`."""
+
+    ids: NDArray[np.int64]
+    codes: NDArray[np.int8]
+    positions: NDArray[np.int64]
+    media: tuple[MediaSpan, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def layout(codes: NDArray[np.int8]) -> list[tuple[int, int]]:
+    """Blocks `(start, stop)` of a token run: at most 16 tokens, one modality each.
+
+    The last one may still be open; every other one is complete, full or cut short.
+    """
+    if not len(codes):
+        return []
+    cuts = np.flatnonzero(np.diff(codes)) + 1
+    runs = zip([0, *cuts.tolist()], [*cuts.tolist(), len(codes)], strict=True)
+    return [
+        (start, min(start + PAGE_TOKENS, stop))
+        for run, stop in runs
+        for start in range(run, stop, PAGE_TOKENS)
+    ]
+
+
+def complete_blocks(codes: NDArray[np.int8]) -> list[tuple[int, int]]:
+    """The blocks of `layout` that no later token can join."""
+    blocks = layout(codes)
+    if blocks and blocks[-1][1] - blocks[-1][0] < PAGE_TOKENS:
+        blocks.pop()
+    return blocks

@@ -1,0 +1,325 @@
+"""The one port between the gateway and whatever serves a resident, and its message types.
+
+A local engine process speaks these over a Unix socket (msgpack, arrays as extra frames); an
+adapter to a remote server turns them into that server's HTTP. Times are `time.monotonic()` of
+the host, which processes of one machine share.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.cache_table import CacheCell
+from monitors.contract import (
+    DrillOrder,
+    DrillReport,
+    Epoch,
+    FlushReceipt,
+    KvRung,
+    Name,
+    Shed,
+    Wire,
+)
+from monitors.labels import Modality
+
+Array = NDArray[Any]
+
+
+# ---------------------------------------------------------------- the prompt
+class TextPart(Wire, frozen=True, tag="text"):
+    text: str
+
+
+class AudioPart(Wire, frozen=True, tag="audio"):
+    """One slice of audio. Array `index`: float32 mono `(samples,)` at 16 kHz."""
+
+    index: int
+    start_ms: int
+    digest: str  # chained over the slices of one item, after the fidelity transform
+
+
+class VideoPart(Wire, frozen=True, tag="video"):
+    """One slice of video. Array `index`: uint8 RGB `(frames, height, width, 3)`.
+
+    `pts_ms[i]` is the true time of frame i; `grid_ms` the spacing the sampler aimed at.
+    """
+
+    index: int
+    start_ms: int
+    pts_ms: tuple[int, ...]
+    grid_ms: float
+    digest: str
+    key_frame: bool  # holds the first key frame of its item: prefilling it is a milestone
+    signature: tuple[int, ...] = ()  # block means, to check what the engine received
+
+
+class ImagePart(Wire, frozen=True, tag="image"):
+    """Array `index`: uint8 RGB `(height, width, 3)`."""
+
+    index: int
+    digest: str
+
+
+Part = TextPart | AudioPart | VideoPart | ImagePart
+
+
+class Turn(Wire, frozen=True):
+    role: Literal["system", "user", "assistant"]
+    parts: tuple[Part, ...]
+
+
+class Generate(Wire, frozen=True, tag="generate"):
+    """One request. Slices of one clip stand in time order, audio after video of the same time."""
+
+    request_id: str
+    session: str
+    turns: tuple[Turn, ...]
+    max_tokens: int
+    speech: bool  # False bypasses the Talker (S3.4)
+    voice: str
+    salt: str  # tenant salt of the cache keys
+    cache_write: bool = True  # a probe reads the cache and leaves no trace
+    traceparent: str | None = None
+
+
+# ---------------------------------------------------------------- commands
+class Cancel(Wire, frozen=True, tag="cancel"):
+    request_id: str
+
+
+class SetKv(Wire, frozen=True, tag="set_kv"):
+    """Quantisation fallback (S4.1): INT8 turns live pages to int8, NATIVE writes native again."""
+
+    kv: KvRung
+
+
+class SetShed(Wire, frozen=True, tag="set_shed"):
+    """Shedding (S2.4): with ON, text-lane work is dropped while the engine is too busy."""
+
+    shed: Shed
+
+
+class Flush(Wire, frozen=True, tag="flush"):
+    min_pool_epoch: Epoch
+
+
+class CountStale(Wire, frozen=True, tag="count_stale"):
+    """How much of any epoch before `pool_epoch` the engine still holds."""
+
+    pool_epoch: Epoch
+
+
+class Observe(Wire, frozen=True, tag="observe"):
+    pass
+
+
+class Drill(Wire, frozen=True, tag="drill"):
+    order: DrillOrder
+
+
+class Close(Wire, frozen=True, tag="close"):
+    pass
+
+
+Command = Generate | Cancel | SetKv | SetShed | Flush | CountStale | Observe | Drill | Close
+
+
+# ---------------------------------------------------------------- events of a request
+class VideoPrefilled(Wire, frozen=True, tag="video_prefilled"):
+    """The first key frame's tokens are in the Thinker (S4.2's third milestone)."""
+
+    request_id: str
+    at: float
+    mean_abs_error: float | None = None  # received against sent signature; None: not sent
+
+
+class TextDelta(Wire, frozen=True, tag="text_delta"):
+    request_id: str
+    text: str
+    tokens: int
+
+
+class AudioDelta(Wire, frozen=True, tag="audio_delta"):
+    """`pcm`: int16 little-endian mono at 24 kHz, from `frames` codec frames."""
+
+    request_id: str
+    pcm: bytes
+    frames: int
+
+
+class Residency(Wire, frozen=True):
+    """Attention mass of one request, by modality: found on the device, and looked up."""
+
+    modality: Modality
+    hit_mass: float
+    lookup_mass: float
+
+
+class Finished(Wire, frozen=True, tag="request_finished"):
+    request_id: str
+    text_reason: Literal["stop", "length"]
+    speech_reason: Literal["stop", "length"] | None  # None: no speech was asked for
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    codec_frames: int
+    samples: int
+    av_offset_ms: float | None  # audio minus video on the model's clock; None: not both present
+    residency: tuple[Residency, ...]
+    queue_s: float
+    encode_s: float
+    prefill_s: float
+    decode_s: float
+
+
+FailedKind = Literal["bad_request", "overloaded", "engine", "lost", "cancelled"]
+
+
+class Failed(Wire, frozen=True, tag="request_failed"):
+    """`bad_request`: the client can mend it (prompt too long, say); else the engine's fault."""
+
+    request_id: str
+    kind: FailedKind
+    message: str
+
+
+RequestEvent = VideoPrefilled | TextDelta | AudioDelta | Finished | Failed
+
+
+# ---------------------------------------------------------------- answers and state
+class Capabilities(Wire, frozen=True):
+    """What this engine and version can do, and what it cannot observe (then: unknown)."""
+
+    flush: bool
+    probe: bool
+    quantise_kv: bool
+    drills: bool
+    observes_residency: bool
+    observes_video_prefill: bool
+
+
+class Ready(Wire, frozen=True, tag="ready"):
+    version: str
+    weights_digest: str
+    pool_epoch: Epoch
+    layers: int
+    page_bytes: int
+    pool_pages: int
+    capabilities: Capabilities
+
+
+class Snapshot(Wire, frozen=True, tag="snapshot"):
+    """What only the engine knows (table 1 and the scheduler), sent about once a second."""
+
+    pool_epoch: Epoch
+    kv: KvRung
+    cells: tuple[CacheCell, ...]
+    prefix_hit_tokens: int
+    prefix_lookup_tokens: int
+    reserved_bytes: int
+    block_fill: float | None
+    running: int
+    waiting: int
+    busy_s: float
+    steps: int
+    reuse: str  # "off: uncalibrated", "on", "off: tripped"
+    live_sequences: int
+    faults: tuple[str, ...] = ()  # broken pool invariants, in words; empty is good
+
+
+class StaleCount(Wire, frozen=True, tag="stale"):
+    pool_epoch: Epoch
+    pages: int
+    host_pages: int
+    encoder_outputs: int
+    talker_states: int
+
+
+class Flushed(Wire, frozen=True, tag="flushed"):
+    receipt: FlushReceipt
+
+
+class KvSet(Wire, frozen=True, tag="kv_set"):
+    kv: KvRung
+    pages: int
+
+
+class Drilled(Wire, frozen=True, tag="drilled"):
+    report: DrillReport
+
+
+class Refused(Wire, frozen=True, tag="refused"):
+    error: str
+
+
+Reply = Flushed | StaleCount | KvSet | Drilled | Snapshot | Refused
+
+
+class CommandFrame(Wire, frozen=True):
+    """Gateway to engine. `call` numbers commands that want a reply; 0 wants none."""
+
+    call: int
+    command: Command
+
+
+class EventFrame(Wire, frozen=True):
+    """Engine to gateway: a request's event, a reply to `call`, or news of its own (`call` 0)."""
+
+    call: int
+    event: RequestEvent | Reply | Ready
+
+
+class ResidentError(RuntimeError):
+    """The resident refused or failed a command; the message is for the operator."""
+
+
+class Resident(Protocol):
+    """A loaded model version with its pool, wherever it runs."""
+
+    name: Name
+
+    async def load(self) -> Ready: ...
+    def generate(
+        self, request: Generate, arrays: Sequence[Array]
+    ) -> AsyncIterator[RequestEvent]: ...
+    async def observe(self) -> Snapshot: ...
+    async def set_kv(self, kv: KvRung) -> int: ...
+    async def set_shed(self, shed: Shed) -> None: ...
+    async def flush(self, min_pool_epoch: int) -> FlushReceipt: ...
+    async def count_stale(self, pool_epoch: int) -> StaleCount: ...
+    async def drill(self, order: DrillOrder) -> DrillReport: ...
+    async def close(self) -> None: ...
+
+
+command_encoder = msgspec.msgpack.Encoder()
+command_decoder = msgspec.msgpack.Decoder(CommandFrame)
+event_encoder = msgspec.msgpack.Encoder()
+event_decoder = msgspec.msgpack.Decoder(EventFrame)
+
+
+class ArrayHeader(Wire, frozen=True):
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def pack(command: CommandFrame, arrays: Sequence[Array]) -> list[bytes | memoryview]:
+    """Frames of one command: the message, then for each array its header and its bytes."""
+    frames: list[bytes | memoryview] = [command_encoder.encode(command)]
+    for array in arrays:
+        solid = np.ascontiguousarray(array)
+        header = ArrayHeader(dtype=solid.dtype.str, shape=tuple(solid.shape))
+        frames += [msgspec.msgpack.encode(header), solid.data.cast("B")]
+    return frames
+
+
+def unpack(frames: Sequence[bytes]) -> tuple[CommandFrame, list[Array]]:
+    """Inverse of `pack`. Raises `msgspec.DecodeError` on anything else."""
+    command = command_decoder.decode(frames[0])
+    arrays: list[Array] = []
+    for header_frame, data in zip(frames[1::2], frames[2::2], strict=True):
+        header = msgspec.msgpack.decode(header_frame, type=ArrayHeader)
+        arrays.append(np.frombuffer(data, dtype=header.dtype).reshape(header.shape))
+    return command, arrays

@@ -1,0 +1,271 @@
+"""The cache as the engine uses it: sequences, reuse, pressure, fallback and flush."""
+
+import numpy as np
+import pytest
+import torch
+
+from monitors.contract import KvRung
+from monitors.labels import Modality
+from runtime.kv.cache import KvCache, PromptTooLong
+from runtime.kv.pool import StaleEpoch
+from runtime.kv.reuse import ReusePolicy
+from runtime.kv.sequence import Sequence
+from runtime.kv.slabs import EXTENT_PAGES
+from runtime.kv.tiers import TierLimits
+from tests.unit.kv.tiny_text import LAYERS, SETTINGS, SHAPE, TinyText, cache, opened, prompt
+
+T, A, V = Modality.TEXT, Modality.AUDIO, Modality.VIDEO
+MIXED = prompt((T, 20), (V, 37), (A, 13), (T, 20))
+LONG = prompt((T, 20), (V, 100), (A, 60), (T, 100))
+
+
+def small(pages: int, **changes: object) -> KvCache:
+    """A cache of about this many native pages."""
+    extents = -(-pages // EXTENT_PAGES) + 1
+    needed = extents * EXTENT_PAGES * SHAPE.native_bytes
+    return cache(pool_bytes=int(needed / 0.75) + 1, **changes)
+
+
+def share(kv: KvCache, kind: str) -> float:
+    cells = [c for c in kv.cells() if c.lookup_mass > 0]
+    return sum(getattr(c, kind) for c in cells)
+
+
+def test_a_prompt_that_can_never_fit_is_refused_in_words() -> None:
+    with pytest.raises(PromptTooLong, match="send less or ask for less"):
+        small(40).open(prompt((T, 500)), 10, salt="", write=True)
+
+
+def test_a_prompt_waits_while_others_may_need_the_room() -> None:
+    kv = small(60)
+    first = opened(kv, prompt((T, 100)), max_new=60)  # reserves 10 blocks of 4 layers
+    assert kv.open(prompt((T, 100), seed=1), 60, salt="", write=True) is None
+    assert kv.live_sequences == 1
+    kv.close(first)
+    assert kv.open(prompt((T, 100), seed=1), 60, salt="", write=True) is not None
+
+
+def test_unused_prefixes_make_way_for_new_sequences(tiny: TinyText) -> None:
+    kv = small(60)
+    for seed in range(6):
+        running = opened(kv, prompt((T, 90), seed=seed))
+        tiny.prefill(kv, running)
+        kv.close(running)
+    assert kv.check() == ()
+    assert opened(kv, prompt((T, 90), seed=5)).cached == 80
+    assert opened(kv, prompt((T, 10), seed=0), max_new=1).cached == 0
+
+
+def test_a_request_that_may_not_write_leaves_no_trace(tiny: TinyText) -> None:
+    kv = cache()
+    running = opened(kv, MIXED, write=False)
+    tiny.prefill(kv, running)
+    kv.close(running)
+    assert opened(kv, MIXED).cached == 0
+
+
+def test_tenants_do_not_share(tiny: TinyText) -> None:
+    kv = cache()
+    tiny.prefill(kv, opened(kv, MIXED, salt="one"))
+    assert opened(kv, MIXED, salt="two").cached == 0
+    assert opened(kv, MIXED, salt="one").cached > 0
+
+
+def test_a_hit_brings_the_talkers_states_of_media_tokens(tiny: TinyText) -> None:
+    kv = cache()
+    first = opened(kv, MIXED)
+    tiny.prefill(kv, first)
+    again = opened(kv, MIXED)
+    assert first.states is not None
+    assert again.states is not None
+    assert torch.equal(again.states[20:70], first.states[20:70])
+
+
+def test_closing_twice_does_nothing(tiny: TinyText) -> None:
+    kv = cache()
+    running = opened(kv, MIXED)
+    tiny.prefill(kv, running)
+    kv.close(running)
+    kv.close(running)
+    assert kv.check() == ()
+
+
+def test_an_observed_step_fills_table_one_and_the_entropy_buffer(tiny: TinyText) -> None:
+    kv = cache()
+    running = opened(kv, MIXED)
+    tiny.prefill(kv, running, observed=True)
+    cells = {(c.layer, c.modality): c for c in kv.cells()}
+    assert len(cells) == LAYERS * 4
+    assert all(c.entropy_th is None for c in cells.values())
+    assert share(kv, "hit_mass") == share(kv, "lookup_mass") > 0.9 * LAYERS
+    assert np.isnan(kv.entropy.values[running.row, :, :20]).all()  # text alone: undefined
+    nats = kv.entropy.values[running.row, :, 20:90]
+    assert ((nats >= 0) & (nats <= np.log(4))).all()
+    assert cells[0, V].entropy_count == 37
+    assert running.lookup.sum() == pytest.approx(running.hit.sum())
+
+
+def test_an_unobserved_step_leaves_table_one_unknown(tiny: TinyText) -> None:
+    kv = cache()
+    tiny.prefill(kv, opened(kv, MIXED))
+    assert all(c.lookup_mass == 0 and c.entropy_count == 0 for c in kv.cells())
+
+
+def test_one_step_in_n_is_observed(tiny: TinyText) -> None:
+    kv = cache(observe_every=4)
+    running = opened(kv, prompt((T, 12)))
+    tiny.prefill(kv, running, size=1)
+    assert share(kv, "lookup_mass") == pytest.approx(3 * LAYERS, rel=0.05)
+
+
+# ---------------------------------------------------------------- reuse
+ALWAYS = ReusePolicy("on", dict.fromkeys(Modality, 9.0), layers=(1,))
+
+
+def aliased(sequence: Sequence) -> list[int]:
+    return [i for i, block in enumerate(sequence.table.blocks) if block.aliased]
+
+
+def test_reuse_aliases_settled_blocks_but_neither_sinks_nor_the_newest_tokens(
+    tiny: TinyText,
+) -> None:
+    kv = cache(reuse=ALWAYS)
+    running = opened(kv, LONG)
+    tiny.prefill(kv, running, size=64, observed=True)
+    table = running.table
+    tokens = np.isin(table.block_of, aliased(running)).nonzero()[0]
+    assert tokens.min() == 20  # text before the first media token has no defined entropy
+    assert tokens.max() < table.length - 64
+    assert all(
+        block.pages[1] == block.pages[0] and block.pages[2] != block.pages[3]
+        for block in (table.blocks[i] for i in aliased(running))
+    )
+    assert sum(c.alias_pages for c in kv.cells()) == len(aliased(running))
+    assert kv.check() == ()
+
+
+def test_reuse_frees_the_pages_it_replaces(tiny: TinyText) -> None:
+    live = []
+    for reuse in (ALWAYS, SETTINGS.reuse):
+        kv = cache(reuse=reuse)
+        tiny.prefill(kv, opened(kv, LONG), size=64, observed=True)
+        live.append(sum(c.live_bytes for c in kv.cells()))
+    assert live[0] < 0.95 * live[1]
+
+
+def test_with_reuse_a_prefix_hit_attends_to_the_same_aliases(tiny: TinyText) -> None:
+    kv = cache(reuse=ALWAYS)
+    first = opened(kv, LONG)
+    tiny.prefill(kv, first, size=64, observed=True)
+    again = opened(kv, LONG)
+    assert 0 < again.cached < len(LONG) - 64
+    shared = len(again.table.blocks)
+    assert np.array_equal(again.table.matrix(), first.table.matrix()[:, :shared])
+
+
+# ---------------------------------------------------------------- pressure and fallback
+def test_pressure_moves_a_fifth_of_running_pages_to_the_host_and_brings_them_back(
+    tiny: TinyText,
+) -> None:
+    kv = small(100, limits=TierLimits(high=0.3, low=0.2))
+    running = opened(kv, LONG)
+    tiny.prefill(kv, running, observed=True)
+    before = sum(c.live_bytes for c in kv.cells())
+    moved = kv.settle()
+    cells = kv.cells()
+    movable = kv.pool.layers * (running.table.complete() - 1)
+    assert moved == np.ceil(0.2 * movable)
+    assert sum(c.live_bytes for c in cells) < before
+    assert sum(c.host_bytes for c in cells) == moved * SHAPE.int8_bytes
+    assert not kv.pool.on_host[running.table.blocks[0].pages].any()
+    while kv.settle():
+        pass
+    assert kv.pool.live_share() <= 0.3
+    kv.tiers.limits = TierLimits(high=0.9, low=0.8)
+    while kv.settle():
+        pass
+    assert sum(c.host_bytes for c in kv.cells()) == 0
+    assert kv.check() == ()
+
+
+def test_attention_that_reads_the_host_misses_and_stays_right(tiny: TinyText) -> None:
+    kv = cache()
+    running = opened(kv, LONG)
+    tiny.prefill(kv, running)
+    exact = tiny.dense(LONG, [5])[-1]
+    kv.pool.offload(np.unique(running.table.matrix()))
+    hidden = tiny.paged(kv, [(running, [5])], observed=True)[0]
+    assert float((hidden[0] - exact).norm() / exact.norm()) < 0.05
+    assert share(kv, "hit_mass") < 0.5 * share(kv, "lookup_mass")
+
+
+def test_the_coldest_pages_leave_first(tiny: TinyText) -> None:
+    kv = cache(limits=TierLimits(high=0.0, low=0.0, entropy_weight=0.0))
+    running = opened(kv, LONG)
+    tiny.prefill(kv, running, observed=True)
+    kv.settle()
+    received = np.stack([b.received for b in running.table.blocks[1:-1]], axis=1)
+    gone = kv.pool.on_host[running.table.matrix()[:, 1:-1]]
+    assert received[gone].max() <= received[~gone].min()
+
+
+def test_the_fallback_turns_the_pool_to_int8_a_bounded_number_of_pages_a_step(
+    tiny: TinyText,
+) -> None:
+    kv = cache(limits=TierLimits(pages_per_step=10))
+    running = opened(kv, LONG)
+    tiny.prefill(kv, running)
+    before = sum(c.live_bytes for c in kv.cells())
+    wanted = kv.set_kv(KvRung.INT8)
+    steps = []
+    while moved := kv.settle():
+        steps.append(moved)
+    assert sum(steps) == wanted == LAYERS * running.table.complete()
+    assert max(steps) == 10
+    assert sum(c.live_bytes for c in kv.cells()) < 0.5 * before
+    assert kv.set_kv(KvRung.NATIVE) == 0
+    assert kv.check() == ()
+
+
+def test_a_fallback_keeps_its_prefix_hits(tiny: TinyText) -> None:
+    kv = cache()
+    running = opened(kv, MIXED)
+    tiny.prefill(kv, running)
+    kv.close(running)
+    kv.set_kv(KvRung.INT8)
+    while kv.settle():
+        pass
+    assert opened(kv, MIXED).cached == 86
+    assert kv.check() == ()
+
+
+# ---------------------------------------------------------------- flush
+def test_a_flush_misses_at_once_and_leaves_nothing_of_the_old_epoch(tiny: TinyText) -> None:
+    kv = cache()
+    done, running = opened(kv, MIXED), opened(kv, prompt((T, 50), seed=9))
+    tiny.prefill(kv, done)
+    tiny.prefill(kv, running)
+    kv.close(done)
+    kv.pool.offload(np.flatnonzero(kv.pool.sealed & (kv.pool.form > 0))[:5])
+    kv.encoders.put("clip", 0, torch.zeros(10))
+    kv.invalidate(4)
+    assert opened(kv, MIXED).cached == 0
+    stale = kv.stale(4)
+    assert min(stale.pages, stale.host_pages, stale.encoder_outputs, stale.talker_states) > 0
+    with pytest.raises(StaleEpoch):
+        tiny.paged(kv, [(running, [3])])
+    kv.close(running)
+    kv.sweep()
+    assert set(vars(kv.stale(4)).values()) == {0}
+    assert kv.check() == ()
+
+
+def test_a_sequence_of_an_old_epoch_never_enters_the_index(tiny: TinyText) -> None:
+    kv = cache()
+    running = opened(kv, MIXED)
+    spans = [kv.grow(running, 90)]
+    kv.step(spans, observed=False)
+    kv.invalidate(1)
+    kv.absorb(running, torch.zeros(90, 8), None)
+    kv.close(running)
+    assert kv.stale(1).pages == 0
