@@ -116,6 +116,14 @@ class Journal:
         query = f"SELECT {_COLUMNS} FROM entries WHERE id > ?{where} ORDER BY id LIMIT ?"
         return [_entry(row) for row in self._file.rows(query, (after, *values, limit))]
 
+    def newest(self, limit: int, without: Collection[str] = ()) -> list[Entry]:
+        """The last `limit` entries, oldest first, but for those of the kinds `without`."""
+        query = (
+            f"SELECT {_COLUMNS} FROM entries WHERE kind NOT IN ({', '.join('?' * len(without))})"
+            " ORDER BY id DESC LIMIT ?"
+        )
+        return [_entry(row) for row in reversed(self._file.rows(query, (*without, limit)))]
+
     def last(self, kind: str) -> Entry | None:
         """The newest entry of a kind; None when there is none."""
         query = f"SELECT {_COLUMNS} FROM entries WHERE kind = ? ORDER BY id DESC LIMIT 1"

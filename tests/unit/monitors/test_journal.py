@@ -78,6 +78,15 @@ def test_no_kinds_is_nothing_and_not_everything(tmp_path: Path) -> None:
         assert len(opened.read(kinds=None)) == 1
 
 
+def test_the_newest_come_oldest_first_without_the_kinds_left_out(tmp_path: Path) -> None:
+    with journal(tmp_path / "j.db") as opened:
+        for number in range(6):
+            write(opened, KINDS[number % 3], number)
+        ids = [entry.id for entry in opened.newest(3, without=("ladder",))]
+        assert ids == [3, 4, 6]
+        assert [entry.id for entry in opened.newest(2)] == [5, 6]
+
+
 def test_threads_append_side_by_side(tmp_path: Path) -> None:
     with journal(tmp_path / "j.db") as opened, ThreadPoolExecutor(4) as pool:
         ids = list(pool.map(lambda n: write(opened, "phase", n).id, range(60)))

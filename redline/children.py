@@ -1,0 +1,86 @@
+"""Child processes of `redline up`: started in their own sessions, watched, and always reaped."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    """Runs in the child before exec: the kernel ends it should we die without a word."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass
+class Child:
+    """One supervised process. `critical`: the stack stops when it cannot be kept running."""
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    critical: bool = True
+    backoff_s: float = 0.5
+    process: "subprocess.Popen[bytes] | None" = None
+    restarts: int = 0
+    restart_at: float = 0.0
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+    def start(self) -> None:
+        """Start it, its output going to its log. Raises `OSError` where it cannot be run."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - `up` starts no threads
+                env={**os.environ, **self.environment},
+            )
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def last_words(self, lines: int = 4) -> str:
+        """The end of its log, for the sentence that tells why it stopped."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def watch(child: Child, now: float, tell: Callable[[str], None]) -> None:
+    """Restart a child that has ended, waiting twice as long after each time (at most 30 s)."""
+    if child.running or child.process is None:
+        return
+    if child.restart_at == 0.0:
+        wait = min(30.0, child.backoff_s * 2**child.restarts)
+        child.restart_at = now + wait
+        tell(f"{child.name} ended (exit {child.process.returncode}); restarting in {wait:.1f} s")
+    elif now >= child.restart_at:
+        child.restarts += 1
+        child.restart_at = 0.0
+        child.start()
+        tell(f"{child.name} restarted")
+
+
+def stop_all(children: Sequence[Child], grace_s: float = 8.0) -> None:
+    """SIGTERM to all, last started first; SIGKILL to what is left after `grace_s`; reap all."""
+    alive = [c.process for c in reversed(children) if c.process is not None and c.running]
+    for process in alive:
+        process.terminate()
+    deadline = time.monotonic() + grace_s
+    for process in alive:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,398 @@
+"""The command line. Each command imports what it needs, so that `redline --help` is quick."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from monitors.contract import DrillKind
+from redline.settings import STATE_DIR, Ports, SettingsError, Stack, find_stack
+
+if TYPE_CHECKING:
+    from monitors.redlines import RedLines
+
+app = typer.Typer(
+    name="redline",
+    help="Runs omni-modal streaming models and keeps them inside three red lines: "
+    "cache hit rate > 90 %, first packet < 250 ms, faults < 0.5 %.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+rollout_app = typer.Typer(
+    help="Bring a new version to traffic, or take it out.", no_args_is_help=True
+)
+app.add_typer(rollout_app, name="rollout")
+
+StateDir = Annotated[
+    Path,
+    typer.Option("--state-dir", help="Where the stack keeps its state.", envvar="REDLINE_STATE"),
+]
+Actor = Annotated[
+    str, typer.Option("--actor", help="Who asks; goes into the journal.", envvar="USER")
+]
+LinesFile = Annotated[
+    Path | None,
+    typer.Option("--lines", help="A redline.yaml that overrides the article's figures."),
+]
+
+
+def _fail(error: Exception | str, code: int = 1) -> NoReturn:
+    typer.echo(f"redline: {error}", err=True)
+    raise typer.Exit(code)
+
+
+def _stack(state_dir: Path) -> Stack:
+    try:
+        return find_stack(state_dir)
+    except SettingsError as err:
+        _fail(err)
+
+
+def _lines(path: Path | None) -> "RedLines | None":
+    from monitors import redlines
+
+    try:
+        return None if path is None else redlines.load(path)
+    except redlines.RedLinesError as err:
+        _fail(err, 2)
+
+
+@app.command()
+def up(
+    state_dir: StateDir = STATE_DIR,
+    runtime_port: Annotated[int, typer.Option(help="Data plane.")] = 8080,
+    control_port: Annotated[int, typer.Option(help="Control plane.")] = 8090,
+    prometheus_port: Annotated[int, typer.Option(help="Prometheus.")] = 9090,
+    alertmanager_port: Annotated[int, typer.Option(help="Alertmanager.")] = 9093,
+    lines: LinesFile = None,
+    model_a: Annotated[
+        Path | None, typer.Option(help="Checkpoint folder of A, the canary.")
+    ] = None,
+    model_b: Annotated[Path | None, typer.Option(help="Checkpoint folder of B, stable.")] = None,
+    pool_mb: Annotated[float, typer.Option(help="KV pool of each resident, MB.")] = 24.0,
+    prometheus: Annotated[bool, typer.Option(help="Start Prometheus and Alertmanager.")] = True,
+    drills: Annotated[bool, typer.Option(help="Allow `redline drill`.")] = True,
+    otlp: Annotated[
+        str | None, typer.Option(help="OTLP endpoint for traces, as http://HOST:4318.")
+    ] = None,
+) -> None:
+    """Start both planes, two residents, Prometheus and Alertmanager on this machine."""
+    from redline import up as stack
+
+    models = {stack.CANARY: model_a, stack.STABLE: model_b}
+    plan = stack.Plan(
+        state_dir=state_dir,
+        ports=Ports(
+            runtime=runtime_port,
+            control=control_port,
+            prometheus=prometheus_port,
+            alertmanager=alertmanager_port,
+        ),
+        lines=_lines(lines),
+        models={name: path for name, path in models.items() if path is not None},
+        pool_mb=pool_mb,
+        drills=drills,
+        prometheus=prometheus,
+        otlp_endpoint=otlp,
+    )
+    try:
+        code = stack.run(plan, lambda line: typer.echo(f"  {line}"), _welcome)
+    except (stack.UpError, OSError) as err:
+        _fail(err, 2)
+    raise typer.Exit(code)
+
+
+def _welcome(stack: Stack, prometheus: bool) -> None:
+    typer.echo("")
+    typer.echo(f"  data plane     {stack.runtime_url}   (OpenAI API at /v1, /tables, /metrics)")
+    typer.echo(f"  control plane  {stack.control_url}   (status page)")
+    if prometheus:
+        typer.echo(f"  Prometheus     {stack.prometheus_url}")
+        typer.echo(f"  Alertmanager   {stack.alertmanager_url}")
+    else:
+        typer.echo(
+            "  Prometheus and Alertmanager are not on PATH: their rules are not evaluated yet; "
+            "the control plane evaluates the three action rules itself.\n"
+            "  To have them: apt-get install prometheus prometheus-alertmanager"
+        )
+    typer.echo(
+        '\n  next, in another terminal:  .venv/bin/redline send CLIP.mp4 --ask "What do you see?"'
+        "\n                              .venv/bin/redline tables"
+        "\n  Ctrl-C stops everything."
+    )
+
+
+@app.command()
+def runtime(
+    settings: Annotated[Path, typer.Option("--settings", help="RuntimeSettings as JSON.")],
+) -> None:
+    """Run the data plane alone: gateway and one engine process per resident."""
+    from pydantic import ValidationError
+
+    from runtime import gateway
+    from runtime.settings import RuntimeSettings
+
+    try:
+        given = RuntimeSettings.model_validate_json(settings.read_bytes())
+    except (OSError, ValidationError) as err:
+        _fail(f"{settings}: {err}", 2)
+    raise typer.Exit(gateway.serve(given))
+
+
+@app.command()
+def control(
+    settings: Annotated[Path, typer.Option("--settings", help="ControlSettings as JSON.")],
+) -> None:
+    """Run the control plane alone: alert receiver, ladder, rollout, journal, status page."""
+    from pydantic import ValidationError
+
+    from redline.control import app as plane
+    from redline.control.settings import ControlSettings
+
+    try:
+        given = ControlSettings.model_validate_json(settings.read_bytes())
+    except (OSError, ValidationError) as err:
+        _fail(f"{settings}: {err}", 2)
+    raise typer.Exit(plane.serve(given))
+
+
+@app.command()
+def send(
+    clips: Annotated[list[Path], typer.Argument(help="Video, audio or image files.")],
+    ask: Annotated[str, typer.Option("--ask", help="The question.")] = "What do you see and hear?",
+    out: Annotated[Path, typer.Option("--out", help="Where the spoken answer goes.")] = Path(
+        "answer.wav"
+    ),
+    text_only: Annotated[
+        bool, typer.Option("--text-only", help="No speech: bypasses the Talker.")
+    ] = False,
+    session: Annotated[str | None, typer.Option(help="Stay on one resident by this name.")] = None,
+    low_latency: Annotated[
+        bool, typer.Option(help="160x160 video and 8 kHz audio (S2.5).")
+    ] = False,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    state_dir: StateDir = STATE_DIR,
+) -> None:
+    """Send real audio and video; print the streamed text and the three first-output times."""
+    from redline import send as client
+    from redline.client import ClientError
+
+    missing = [str(c) for c in clips if not c.is_file()]
+    if missing:
+        _fail(f"no such file: {', '.join(missing)}", 2)
+    try:
+        answer = client.send(
+            _stack(state_dir),
+            clips,
+            ask,
+            speech=not text_only,
+            on_text=lambda text: typer.echo(text, nl=False),
+            session=session,
+            low_latency=low_latency,
+            max_tokens=max_tokens,
+        )
+    except ClientError as err:
+        _fail(err)
+    typer.echo("\n")
+    if answer.pcm:
+        answer.write_wav(out)
+        typer.echo(f"speech             {out} ({len(answer.pcm) / 2 / client.SPEECH_HZ:.2f} s)")
+    for name, seconds in answer.times.items():
+        shown = "not asked for" if seconds is None else f"{seconds * 1000:.0f} ms"
+        typer.echo(f"{name:18s} {shown}")
+    typer.echo(f"{'answered by':18s} {answer.version}, level {answer.level}")
+    typer.echo(f"{'request':18s} {answer.request_id}")
+
+
+@app.command()
+def tables(
+    once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The tables as JSON; implies --once.")
+    ] = False,
+    lines: LinesFile = None,
+    state_dir: StateDir = STATE_DIR,
+) -> None:
+    """The three tables, live: cache, latency, faults."""
+    import msgspec
+    from rich.console import Console
+
+    from monitors.redlines import RedLines
+    from redline import tables_view as view
+    from redline.client import ClientError
+
+    stack, limits = _stack(state_dir), _lines(lines) or RedLines()
+    try:
+        if as_json:
+            typer.echo(msgspec.json.encode(view.fetch(stack)).decode())
+        elif once:
+            Console().print(view.draw(view.fetch(stack), limits))
+        else:
+            view.follow(stack, limits)
+    except ClientError as err:
+        _fail(err)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+@app.command()
+def status(state_dir: StateDir = STATE_DIR) -> None:
+    """Who serves, at which level, what fires, and what the rollout is doing."""
+    from redline.operate import show_status
+
+    _operate(lambda stack: show_status(stack), state_dir)
+
+
+@app.command()
+def drill(
+    kind: Annotated[DrillKind, typer.Argument(help="What to break.")],
+    resident: Annotated[str, typer.Option("--resident", "-r", help="Whose engine: a or b.")] = "a",
+    seconds: Annotated[float, typer.Option(help="How long; 0 ends it now.")] = 60.0,
+    amount: Annotated[
+        float | None, typer.Option(help="How much; each kind has its default.")
+    ] = None,
+    state_dir: StateDir = STATE_DIR,
+) -> None:
+    """Break one resident's engine on purpose, and watch Redline notice, act and prove it."""
+    from redline import drill as drills
+    from redline.client import ClientError
+
+    try:
+        report = drills.start(_stack(state_dir), kind, resident, seconds, amount)
+    except ClientError as err:
+        _fail(err)
+    typer.echo(f"{report.kind} on {report.resident}: {report.detail}")
+
+
+@app.command()
+def freeze(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
+    """Kill switch: no more moves but those toward the stable version."""
+    _verb("freeze", actor, state_dir)
+
+
+@app.command()
+def unfreeze(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
+    """End a freeze."""
+    _verb("unfreeze", actor, state_dir)
+
+
+@rollout_app.command("start")
+def rollout_start(
+    weight: Annotated[int | None, typer.Option(help="Percent of new sessions for A.")] = None,
+    bake: Annotated[str | None, typer.Option(help="How long at that weight: 90s, 10m.")] = None,
+    actor: Actor = "operator",
+    state_dir: StateDir = STATE_DIR,
+) -> None:
+    """Begin: A gets its share of new sessions and is judged by evidence (S4.4)."""
+    from redline.operate import parse_duration, start_rollout
+
+    try:
+        bake_s = None if bake is None else parse_duration(bake)
+    except ValueError as err:
+        _fail(err, 2)
+    _operate(lambda stack: start_rollout(stack, weight, bake_s, actor), state_dir)
+
+
+@rollout_app.command("status")
+def rollout_status(state_dir: StateDir = STATE_DIR) -> None:
+    """Phase, weight, and the evidence on each red line."""
+    from redline.operate import show_rollout
+
+    _operate(lambda stack: show_rollout(stack), state_dir)
+
+
+@rollout_app.command("promote")
+def rollout_promote(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
+    """Make A the stable version, if the evidence allows it."""
+    _verb("promote", actor, state_dir)
+
+
+@rollout_app.command("hold")
+def rollout_hold(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
+    """Stay where it is; a breach still rolls back."""
+    _verb("hold", actor, state_dir)
+
+
+@rollout_app.command("resume")
+def rollout_resume(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
+    """Go on after a hold."""
+    _verb("resume", actor, state_dir)
+
+
+@rollout_app.command("rollback")
+def rollout_rollback(
+    reason: Annotated[str, typer.Option(help="Goes into the journal.")] = "operator's decision",
+    actor: Actor = "operator",
+    state_dir: StateDir = STATE_DIR,
+) -> None:
+    """Take A out now: cut over, fence, drain, flush, verify, quarantine."""
+    _verb("rollback", actor, state_dir, reason)
+
+
+@rollout_app.command("clear-quarantine")
+def rollout_clear(
+    digest: Annotated[str, typer.Argument(help="Weights digest, as `rollout status` shows it.")],
+    actor: Actor = "operator",
+    state_dir: StateDir = STATE_DIR,
+) -> None:
+    """Allow a version again that a rollback has put under quarantine."""
+    _verb("clear-quarantine", actor, state_dir, digest)
+
+
+@rollout_app.command("log")
+def rollout_log(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    state_dir: StateDir = STATE_DIR,
+) -> None:
+    """The journal: what was decided, by whom, on which evidence."""
+    from redline.operate import show_journal
+
+    _operate(lambda stack: show_journal(stack, as_json), state_dir)
+
+
+@app.command()
+def generate(root: Annotated[Path, typer.Option(help="The project's folder.")] = Path()) -> None:
+    """Write rules, routes and dashboards from monitors/redlines.py into deploy/ and dashboards/."""
+    from redline.generate import write_all
+
+    for path in write_all(root):
+        typer.echo(f"wrote {path}")
+
+
+@app.command(hidden=True)
+def checkpoint(
+    folder: Path,
+    version: Annotated[str, typer.Option()],
+    seed: Annotated[int, typer.Option()] = 1,
+) -> None:
+    """Make the tiny checkpoint of the embedded stack in a folder."""
+    from runtime.model import checkpoint as tiny
+
+    tiny.create(folder, version=version, seed=seed)
+
+
+def _verb(verb: str, actor: str, state_dir: Path, argument: str = "") -> None:
+    from redline.operate import command
+
+    _operate(lambda stack: command(stack, verb, actor, argument), state_dir)
+
+
+def _operate(action: Callable[[Stack], None], state_dir: Path) -> None:
+    from redline.client import ClientError
+
+    try:
+        action(_stack(state_dir))
+    except ClientError as err:
+        _fail(err)
+
+
+def main() -> None:
+    """Entry point of the `redline` script."""
+    sys.exit(app())
+
+
+if __name__ == "__main__":
+    main()

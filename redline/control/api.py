@@ -1,0 +1,59 @@
+"""Wire types of the control plane's own API: what `redline` and the status page read and send."""
+
+from typing import Any
+
+from alerts.firing import Firing
+from alerts.ladder import Mode
+from monitors.contract import Observed, Wire
+from rollout.plan import Detectable, RolloutPlan
+from rollout.status import RolloutStatus
+
+
+class ControlStatus(Wire, frozen=True):
+    """All that on-call asks first. `None` is unknown: nobody leads here, or nobody answers."""
+
+    wall: float
+    pid: int
+    leader_epoch: int | None
+    rule_source: str
+    ladder_mode: Mode | None
+    watchdog_age_s: float | None
+    firing: tuple[Firing, ...] | None
+    data_plane: Observed | None
+    rollout: RolloutStatus | None
+
+
+class StartOrder(Wire, frozen=True):
+    """Begin a rollout; `None` takes the red lines' figure, or the resident that is not stable."""
+
+    actor: str
+    weight: int | None = None
+    bake_s: float | None = None
+    canary: str | None = None
+
+
+class StartAnswer(Wire, frozen=True):
+    """The plan that began, and the smallest effects it can detect at the present traffic."""
+
+    plan: RolloutPlan
+    detectable: Detectable | None
+    status: RolloutStatus
+
+
+class VerbOrder(Wire, frozen=True):
+    """One of the short commands. `argument`: a reason, or a digest."""
+
+    actor: str
+    argument: str = ""
+
+
+class JournalLine(Wire, frozen=True):
+    """One journal entry. `story` tells it in words; None: only a restart needs it."""
+
+    id: int
+    wall: float
+    leader_epoch: int
+    actor: str
+    kind: str
+    story: str | None
+    body: Any

@@ -1,0 +1,270 @@
+"""The control plane's HTTP: webhook in, status and commands, metrics, and one page for people."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+import msgspec
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
+
+from alerts.ladder import Mode
+from alerts.receiver import WebhookError, is_authorised
+from monitors import catalog, logs
+from monitors.contract import Refusal, Wire
+from monitors.journal import JournalUnwritable, StaleLeader
+from redline.control.api import JournalLine, StartAnswer, StartOrder, VerbOrder
+from redline.control.plane import ControlPlane
+from redline.control.settings import ControlSettings
+from redline.control.stories import story
+from rollout.commands import CommandRefused
+from rollout.controller import RolloutController
+from rollout.dataplane import DataPlaneError
+from rollout.plan import PlanError
+from rollout.status import RolloutStatus
+from rollout.store import EVIDENCE_KIND
+
+T = TypeVar("T")
+
+_PAGE = Path(__file__).parent / "page.html"
+_PORT_TAKEN = 2
+
+
+class Refuse(RuntimeError):
+    """Ends a call with a status and words."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+def create_app(plane: ControlPlane) -> FastAPI:
+    """The application around a plane; its lifespan runs the plane."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        task = asyncio.create_task(plane.run())
+        task.add_done_callback(plane.ended)
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await plane.close()
+
+    app = FastAPI(title="Redline control plane", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_exception_handler(Refuse, _refused)
+    _add_health(app, plane)
+    _add_reads(app, plane)
+    _add_webhook(app, plane)
+    _add_commands(app, plane)
+    return app
+
+
+def _add_health(app: FastAPI, plane: ControlPlane) -> None:
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return Response("alive\n")
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        if plane.controller is None:
+            return Response("standing by: another control plane leads\n", 503)
+        return Response("leading\n")
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        body, kind = plane.render_metrics(request.headers.get("accept"))
+        return Response(body, media_type=kind)
+
+
+def _add_reads(app: FastAPI, plane: ControlPlane) -> None:
+    @app.get("/")
+    async def page() -> Response:
+        return HTMLResponse(_PAGE.read_text(encoding="utf-8"))
+
+    @app.get("/api/status")
+    async def status() -> Response:
+        return _json(await plane.status())
+
+    @app.get("/api/journal")
+    async def journal(newest: int = 10_000, told: bool = False) -> Response:
+        """The newest entries, oldest first; `told`: only those that have a story."""
+        without = (EVIDENCE_KIND,) if told else ()
+        entries = await asyncio.to_thread(plane.journal.newest, newest, without)
+        lines = [
+            JournalLine(
+                id=entry.id,
+                wall=entry.wall,
+                leader_epoch=entry.leader_epoch,
+                actor=entry.actor,
+                kind=entry.kind,
+                story=story(entry),
+                body=entry.body,
+            )
+            for entry in entries
+        ]
+        shown = [line for line in lines if line.story is not None or not told]
+        return Response(msgspec.json.encode(shown), media_type="application/json")
+
+
+def _add_webhook(app: FastAPI, plane: ControlPlane) -> None:
+    counter = plane.exposition.counter(catalog.WEBHOOKS)
+    for result in catalog.CLOSED[catalog.Label.RESULT]:
+        counter.start(result)
+
+    @app.post("/alerts")
+    async def alerts(request: Request) -> Response:
+        _authorise(request, plane.settings.token)
+        try:
+            received = plane.receive(await request.body())
+        except WebhookError as err:
+            counter.inc("refused")
+            raise Refuse(400, str(err)) from err
+        counter.inc("taken", by=received.taken)
+        counter.inc("repeated", by=received.repeated)
+        return Response(status_code=204)
+
+
+def _add_commands(app: FastAPI, plane: ControlPlane) -> None:
+    @app.post("/api/rollout/start")
+    async def start(request: Request) -> Response:
+        order = await _order(request, plane, StartOrder)
+        controller = _leader(plane)
+
+        async def begin() -> StartAnswer:
+            plan, smallest = await controller.propose(order.weight, order.bake_s, order.canary)
+            status = await controller.start(plan, order.actor)
+            return StartAnswer(plan=plan, detectable=smallest, status=status)
+
+        return _json(await _asked(begin()))
+
+    @app.post("/api/rollout/{verb}")
+    async def rollout(verb: str, request: Request) -> Response:
+        order = await _order(request, plane, VerbOrder)
+        verbs = _rollout_verbs(_leader(plane))
+        if verb not in verbs:
+            raise Refuse(404, f"no such command: {verb!r}; there are: {', '.join(verbs)}")
+        return _json(await _asked(verbs[verb](order)))
+
+    @app.post("/api/{verb}")
+    async def freeze(verb: str, request: Request) -> Response:
+        order = await _order(request, plane, VerbOrder)
+        controller = _leader(plane)
+        if verb == "freeze":
+            return _json(await _asked(_freeze(plane, controller, order.actor)))
+        if verb == "unfreeze":
+            return _json(await _asked(_unfreeze(plane, controller, order.actor)))
+        raise Refuse(404, f"no such command: {verb!r}; there are: freeze, unfreeze")
+
+
+def _rollout_verbs(
+    controller: RolloutController,
+) -> dict[str, Callable[[VerbOrder], Awaitable[RolloutStatus]]]:
+    return {
+        "promote": lambda order: controller.promote(order.actor),
+        "hold": lambda order: controller.hold(order.actor),
+        "resume": lambda order: controller.resume(order.actor),
+        "rollback": lambda order: controller.rollback(
+            order.actor, order.argument or "an operator's decision"
+        ),
+        "clear-quarantine": lambda order: controller.clear_quarantine(order.argument, order.actor),
+    }
+
+
+async def _freeze(plane: ControlPlane, controller: RolloutController, actor: str) -> RolloutStatus:
+    """The kill switch stops both loops: the ladder stays, the rollout moves toward B only."""
+    _set_mode(plane, Mode.FROZEN, actor)
+    return await controller.freeze(actor)
+
+
+async def _unfreeze(
+    plane: ControlPlane, controller: RolloutController, actor: str
+) -> RolloutStatus:
+    _set_mode(plane, Mode.LIVE, actor)
+    return await controller.unfreeze(actor)
+
+
+def _set_mode(plane: ControlPlane, mode: Mode, actor: str) -> None:
+    if plane.keeper is not None:
+        plane.keeper.set_mode(mode, actor)
+
+
+def _leader(plane: ControlPlane) -> RolloutController:
+    if plane.controller is None:
+        raise Refuse(503, "standing by: another control plane leads; ask that one")
+    return plane.controller
+
+
+async def _asked(action: Awaitable[T]) -> T:
+    """The action's outcome, its refusals as HTTP."""
+    try:
+        return await action
+    except (CommandRefused, PlanError) as err:
+        raise Refuse(409, str(err)) from err
+    except DataPlaneError as err:
+        raise Refuse(502, f"the data plane: {err}") from err
+    except (JournalUnwritable, StaleLeader) as err:
+        raise Refuse(503, str(err)) from err
+
+
+async def _order(request: Request, plane: ControlPlane, kind: type[T]) -> T:
+    _authorise(request, plane.settings.token)
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except msgspec.DecodeError as err:
+        raise Refuse(422, f"the order cannot be read: {err}") from err
+
+
+def _authorise(request: Request, token: str) -> None:
+    if not is_authorised(request.headers.get("authorization"), token):
+        raise Refuse(401, "give the control token as `Authorization: Bearer TOKEN`")
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    status = error.status if isinstance(error, Refuse) else 500
+    return _json(Refusal(error=str(error)), status)
+
+
+def _json(body: Wire, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(body), status, media_type="application/json")
+
+
+class _Server(uvicorn.Server):
+    """Ends with exit code 0 when a signal tells it to: that is no failure."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.should_exit = True
+
+
+def serve(settings: ControlSettings) -> int:
+    """Run until SIGINT or SIGTERM; the exit code. Binds its port before it asks for the lease."""
+    logs.configure(sys.stderr)
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as err:
+        where = f"{settings.host}:{settings.port}"
+        print(f"redline: cannot listen on {where}: {err.strerror}", file=sys.stderr)  # noqa: T201
+        return _PORT_TAKEN
+    lost = False
+
+    def deposed() -> None:
+        nonlocal lost
+        lost = server.should_exit = True
+
+    plane = ControlPlane(settings, deposed=deposed)
+    config = uvicorn.Config(
+        create_app(plane), log_config=None, access_log=False, timeout_graceful_shutdown=3
+    )
+    server = _Server(config)
+    server.run(sockets=[listening])
+    return 1 if lost else 0

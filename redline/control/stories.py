@@ -1,0 +1,58 @@
+"""Journal entries in words, for the page and for `redline rollout log`."""
+
+from alerts.ladder import Move
+from monitors.journal import Entry
+from redline.control.ladder_keeper import MODE, MOVED, ModeSet
+from rollout.rollback import KIND, Record, Stage, Step
+from rollout.store import EVIDENCE_KIND, STATE_KIND, SavedState
+
+
+def story(entry: Entry) -> str | None:
+    """One entry as a sentence; None for what only a restart needs."""
+    match entry.kind:
+        case kind if kind == STATE_KIND:
+            state = entry.read_as(SavedState).state
+            return f"{state.shown}, A at {state.weight} %: {'; '.join(state.reasons)}"
+        case kind if kind == KIND:
+            return _step(entry.read_as(Record))
+        case kind if kind == MOVED:
+            move = entry.read_as(Move)
+            return f"{move.version}: {move.part} to rung {move.rung} ({move.reason})"
+        case kind if kind == MODE:
+            return f"the ladder is {entry.read_as(ModeSet).mode}"
+        case kind if kind == EVIDENCE_KIND:
+            return None
+        case _:
+            return bytes(entry.body).decode()
+
+
+def _step(record: Record) -> str | None:
+    """A step as it was proved or failed; that it was begun is the restart's business."""
+    if record.stage is Stage.BEGUN:
+        return None
+    if record.stage is Stage.FAILED:
+        return f"ROLLBACK_INCOMPLETE at {record.step}: {record.progress.failure}"
+    return f"{record.step} proved{_proof(record)}"
+
+
+def _proof(record: Record) -> str:
+    progress = record.progress
+    match record.step:
+        case Step.CUT_OVER:
+            return f": A at 0 % since route epoch {progress.route_epoch}"
+        case Step.DRAIN if (drained := progress.drained) is not None:
+            return (
+                f": {drained.finished} finished, {drained.replayed} replayed on B, "
+                f"{drained.aborted} aborted"
+            )
+        case Step.FLUSH if (receipt := progress.receipt) is not None:
+            return (
+                f": {receipt.pages} pages, {receipt.bytes / 1e6:.2f} MB, "
+                f"pool epoch {receipt.old_epoch} -> {receipt.new_epoch}"
+            )
+        case Step.VERIFY if progress.probe is not None:
+            return f": {progress.probe.detail}"
+        case Step.QUARANTINE:
+            return f": {progress.order.identity}"
+        case _:
+            return ""

@@ -1,0 +1,193 @@
+"""What an operator asks and commands, as text in a terminal."""
+
+import re
+from datetime import datetime
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from monitors.contract import KvRung, Level, MediaRung
+from redline.client import call
+from redline.control.api import ControlStatus, JournalLine, StartAnswer, StartOrder, VerbOrder
+from redline.settings import Stack
+from rollout.plan import Detectable
+from rollout.sequential import Numbers
+from rollout.status import RolloutStatus
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+_MEDIA = {
+    MediaRung.FULL: "full",
+    MediaRung.P360_8K: "360p + 8 kHz",
+    MediaRung.P160_8K: "160x160 + 8 kHz",
+}
+_KV = {KvRung.NATIVE: "native", KvRung.INT8: "int8"}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `90s`, `10m`, `1.5h`, `30`. Raises `ValueError` for anything else."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration; write 90s, 10m or 1h")
+    return float(match[1]) * _UNIT_S[match[2]]
+
+
+def show_status(stack: Stack) -> None:
+    """Who serves, at which level, what fires, where the rollout is."""
+    status = _status(stack)
+    console = Console()
+    console.print(
+        f"leader epoch {_known(status.leader_epoch)}, rules evaluated by {status.rule_source}, "
+        f"ladder {_known(status.ladder_mode)}"
+    )
+    console.print(_residents(status))
+    if status.firing is None:
+        console.print("firing: unknown, nobody can tell at the moment")
+    else:
+        for alert in status.firing:
+            console.print(f"[red]firing[/] {alert.alert} {alert.version or ''}: {alert.summary}")
+        if not status.firing:
+            console.print("firing: nothing")
+    if status.rollout is not None:
+        _print_rollout(console, status.rollout)
+
+
+def _residents(status: ControlStatus) -> Table:
+    table = Table(title="residents", title_justify="left")
+    for head in ("resident", "version", "state", "share", "media", "kv", "epoch", "in flight"):
+        table.add_column(head, no_wrap=True)
+    for r in status.data_plane.residents if status.data_plane is not None else ():
+        table.add_row(
+            r.name,
+            r.version,
+            r.state,
+            f"{r.weight} %",
+            *_level(r.level),
+            _known(r.pool_epoch),
+            str(r.in_flight),
+        )
+    return table
+
+
+def _level(level: Level) -> tuple[str, str]:
+    return _MEDIA[level.media], _KV[level.kv]
+
+
+def show_rollout(stack: Stack) -> None:
+    """Phase and evidence of the rollout."""
+    status = _status(stack).rollout
+    if status is None:
+        Console().print("this control plane stands by: ask the one that leads")
+    else:
+        _print_rollout(Console(), status)
+
+
+def _print_rollout(console: Console, status: RolloutStatus) -> None:
+    console.print(f"rollout: [bold]{status.phase}[/] for {status.phase_s:.0f} s")
+    for reason in status.reasons:
+        console.print(f"  {reason}")
+    if status.canary:
+        console.print(_evidence(status.canary))
+    if status.quarantined:
+        console.print(f"  under quarantine: {', '.join(status.quarantined)}")
+    _print_rollback(console, status)
+
+
+def _evidence(numbers: tuple[Numbers, ...]) -> Table:
+    table = Table(title="evidence on A", title_justify="left")
+    for head in ("red line", "verdict", "crossed", "of", "limit", "E", "breach at"):
+        table.add_column(head, no_wrap=True)
+    for n in numbers:
+        table.add_row(
+            n.line,
+            n.verdict,
+            f"{n.events:g}",
+            str(n.n),
+            f"{n.limit:.2%}",
+            f"{n.e:.3g}",
+            f"{n.threshold:.3g}",
+        )
+    return table
+
+
+def _print_rollback(console: Console, status: RolloutStatus) -> None:
+    last = status.rollback
+    if last is None:
+        return
+    console.print(f"last rollback of {last.order.canary} ({last.order.cause}):")
+    console.print(f"  proved: {', '.join(last.proved)}")
+    if last.receipt is not None:
+        receipt = last.receipt
+        console.print(
+            f"  flushed {receipt.pages} pages, {receipt.bytes / 1e6:.2f} MB, "
+            f"epoch {receipt.old_epoch} -> {receipt.new_epoch}, "
+            f"{'complete' if receipt.complete else '[red]incomplete[/]'}"
+        )
+    if last.probe is not None:
+        console.print(f"  probe: {last.probe.detail}")
+    if last.failure is not None:
+        console.print(f"  [red]ROLLBACK_INCOMPLETE[/]: {last.failure}")
+
+
+def start_rollout(stack: Stack, weight: int | None, bake_s: float | None, actor: str) -> None:
+    """Begin, after showing what today's traffic can detect."""
+    order = StartOrder(actor=actor, weight=weight, bake_s=bake_s)
+    body = call(stack, "POST", f"{stack.control_url}/api/rollout/start", order)
+    answer = msgspec.json.decode(body, type=StartAnswer)
+    plan = answer.plan
+    console = Console()
+    console.print(
+        f"{plan.version} ({plan.canary}) gets {plan.weight} % of new sessions beside "
+        f"{plan.stable} for {plan.bake_s:.0f} s"
+    )
+    console.print(_smallest(answer.detectable))
+    console.print("watch it: redline rollout status")
+
+
+def _smallest(detectable: Detectable | None) -> str:
+    if detectable is None:
+        return "no traffic was seen yet: what a bake can detect is unknown"
+    called = (
+        "no fault rate would be called"
+        if detectable.fault_rate is None
+        else f"a fault rate of {detectable.fault_rate:.1%} or more would be called"
+    )
+    enough = "enough" if detectable.can_pass else "[red]not enough[/]"
+    return (
+        f"at today's traffic A gets about {detectable.canary_requests:.0f} requests in the bake: "
+        f"{called}; {detectable.clean_requests_to_pass} clean ones are needed to promote: {enough}"
+    )
+
+
+def command(stack: Stack, verb: str, actor: str, argument: str) -> None:
+    """One of the short commands; prints where the rollout is afterwards."""
+    room = "" if verb in ("freeze", "unfreeze") else "rollout/"
+    order = VerbOrder(actor=actor, argument=argument)
+    body = call(stack, "POST", f"{stack.control_url}/api/{room}{verb}", order, timeout_s=60.0)
+    _print_rollout(Console(), msgspec.json.decode(body, type=RolloutStatus))
+
+
+def show_journal(stack: Stack, as_json: bool) -> None:
+    """The journal, oldest first."""
+    body = call(stack, "GET", f"{stack.control_url}/api/journal?told={str(not as_json).lower()}")
+    console = Console()
+    for line in msgspec.json.decode(body, type=list[JournalLine]):
+        if as_json:
+            console.out(msgspec.json.encode(line).decode(), highlight=False)
+        elif line.story is not None:
+            when = datetime.fromtimestamp(line.wall).strftime("%H:%M:%S.%f")[:-3]
+            console.print(
+                f"[dim]{when}[/] {line.actor:12s} {line.kind:14s} {escape(line.story)}",
+                soft_wrap=True,
+            )
+
+
+def _status(stack: Stack) -> ControlStatus:
+    body = call(stack, "GET", f"{stack.control_url}/api/status")
+    return msgspec.json.decode(body, type=ControlStatus)
+
+
+def _known(value: object) -> str:
+    return "unknown" if value is None else str(value)

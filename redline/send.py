@@ -1,0 +1,155 @@
+"""`redline send`: a clip and a question to the gateway, the answer as it streams."""
+
+import base64
+import json
+import mimetypes
+import wave
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from redline.client import ClientError, reason
+from redline.settings import Stack
+
+SPEECH_HZ = 24_000
+
+
+# ---------------------------------------------------------------- what is read of an event
+class _Audio(msgspec.Struct):
+    data: str = ""
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    audio: _Audio | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta = msgspec.field(default_factory=_Delta)
+
+
+class _Error(msgspec.Struct):
+    message: str
+
+
+class _Redline(msgspec.Struct):
+    request_id: str
+    version: str
+    level: str
+    first_output_s: dict[str, float | None]
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] = []
+    error: _Error | None = None
+    redline: _Redline | None = None
+
+
+@dataclass
+class Answer:
+    """What came back. Times are seconds at the gateway; `None`: that output never came."""
+
+    text: str = ""
+    pcm: bytearray = field(default_factory=bytearray)
+    request_id: str = ""
+    version: str = ""
+    level: str = ""
+    times: dict[str, float | None] = field(default_factory=dict[str, float | None])
+
+    def write_wav(self, path: Path) -> None:
+        with wave.open(str(path), "wb") as out:
+            out.setnchannels(1)
+            out.setsampwidth(2)
+            out.setframerate(SPEECH_HZ)
+            out.writeframes(bytes(self.pcm))
+
+
+def part_of(clip: Path) -> dict[str, Any]:
+    """The content part that refers to an uploaded file. Raises `ClientError` for other kinds."""
+    kind = (mimetypes.guess_type(clip.name)[0] or "").partition("/")[0]
+    name = f"attachment:{clip.name}"
+    match kind:
+        case "video":
+            return {"type": "video_url", "video_url": {"url": name}}
+        case "image":
+            return {"type": "image_url", "image_url": {"url": name}}
+        case "audio":
+            form = clip.suffix.lstrip(".").lower()
+            return {"type": "input_audio", "input_audio": {"data": name, "format": form}}
+        case _:
+            raise ClientError(f"{clip.name}: not a video, audio or image file by its name")
+
+
+def send(
+    stack: Stack,
+    clips: list[Path],
+    ask: str,
+    *,
+    speech: bool,
+    on_text: Callable[[str], None],
+    session: str | None = None,
+    low_latency: bool = False,
+    max_tokens: int | None = None,
+    timeout_s: float = 120.0,
+) -> Answer:
+    """Upload the clips with the question and follow the stream to its end."""
+    request: dict[str, Any] = {
+        "model": "redline",
+        "messages": [
+            {"role": "user", "content": [*map(part_of, clips), {"type": "text", "text": ask}]}
+        ],
+        "modalities": ["text", "audio"] if speech else ["text"],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if speech:
+        request["audio"] = {"voice": "ethan", "format": "pcm16"}
+    if max_tokens is not None:
+        request["max_tokens"] = max_tokens
+    headers: dict[str, str] = {}
+    if session:
+        headers["X-Redline-Session"] = session
+    if low_latency:
+        headers["X-Redline-Fidelity"] = "low_latency"
+    files = [("file", (clip.name, clip.read_bytes())) for clip in clips]
+    answer = Answer()
+    url = f"{stack.runtime_url}/v1/chat/completions"
+    upload: dict[str, Any] = {"files": files, "data": {"request": json.dumps(request)}}
+    if not files:
+        upload = {"json": request}
+    try:
+        with httpx.stream("POST", url, headers=headers, timeout=timeout_s, **upload) as stream:
+            if stream.status_code >= 400:
+                stream.read()
+                raise ClientError(reason(stream))
+            for event in _events(stream):
+                _take(event, answer, on_text)
+    except httpx.HTTPError as err:
+        raise ClientError(f"{url}: {err}; is the stack up?") from err
+    return answer
+
+
+def _events(stream: httpx.Response) -> Iterator[_Event]:
+    for line in stream.iter_lines():
+        if line.startswith("data: ") and line != "data: [DONE]":
+            yield msgspec.json.decode(line[6:], type=_Event)
+
+
+def _take(event: _Event, answer: Answer, on_text: Callable[[str], None]) -> None:
+    if event.error is not None:
+        raise ClientError(event.error.message)
+    for choice in event.choices:
+        if text := choice.delta.content:
+            answer.text += text
+            on_text(text)
+        if choice.delta.audio is not None:
+            answer.pcm += base64.b64decode(choice.delta.audio.data)
+    if event.redline is not None:
+        answer.request_id = event.redline.request_id
+        answer.version = event.redline.version
+        answer.level = event.redline.level
+        answer.times = event.redline.first_output_s

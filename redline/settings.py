@@ -1,0 +1,92 @@
+"""Where a stack keeps its state and where its parts listen: what `up` decides and others read."""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+STATE_DIR = Path(".redline")
+_RECORD = "stack.json"
+_TOKEN = "control.token"
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used; the message says what to do."""
+
+
+class Ports(BaseModel):
+    """The four ports of the embedded stack, all on one loopback address."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    runtime: Port = 8080
+    control: Port = 8090
+    prometheus: Port = 9090
+    alertmanager: Port = 9093
+
+
+class Stack(BaseModel):
+    """A running stack as other commands find it: `stack.json` in the state folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    runtime_url: str
+    control_url: str
+    prometheus_url: str | None = None
+    alertmanager_url: str | None = None
+    token: str
+
+    def save(self, state_dir: Path) -> None:
+        """Write the record readable by its owner only: it holds the control token."""
+        path = state_dir / _RECORD
+        path.touch(mode=0o600, exist_ok=True)
+        path.write_text(self.model_dump_json(indent=2), encoding="utf-8")
+
+
+def find_stack(state_dir: Path) -> Stack:
+    """The stack of `state_dir`, with `REDLINE_*` variables over it.
+
+    Raises `SettingsError` where no stack was started there and the variables do not name one.
+    """
+    path = state_dir / _RECORD
+    raw: dict[str, object] = {}
+    if path.exists():
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    for key, variable in (
+        ("runtime_url", "REDLINE_RUNTIME_URL"),
+        ("control_url", "REDLINE_CONTROL_URL"),
+        ("token", "REDLINE_TOKEN"),
+    ):
+        if variable in os.environ:
+            raw[key] = os.environ[variable]
+    try:
+        return Stack.model_validate(raw)
+    except ValidationError as err:
+        raise SettingsError(
+            f"no stack is recorded in {state_dir}/; start one with `redline up`, or name it with "
+            "--state-dir, or set REDLINE_RUNTIME_URL, REDLINE_CONTROL_URL and REDLINE_TOKEN"
+        ) from err
+
+
+def control_token(state_dir: Path) -> str:
+    """The token that guards `/control` and the webhook: made once, kept beside the state."""
+    path = token_path(state_dir)
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(32), encoding="utf-8")
+    return path.read_text(encoding="utf-8").strip()
+
+
+def token_path(state_dir: Path) -> Path:
+    """The file Alertmanager reads its webhook credentials from."""
+    return state_dir / _TOKEN
+
+
+def forget_stack(state_dir: Path) -> None:
+    """Remove the record of a stack that has stopped."""
+    (state_dir / _RECORD).unlink(missing_ok=True)

@@ -1,0 +1,325 @@
+"""`redline up`: both planes, Prometheus and Alertmanager here, as supervised children."""
+
+import fcntl
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import httpx
+
+from alerts import routing, rules
+from monitors.redlines import RedLines
+from redline.children import Child, stop_all, watch
+from redline.control.settings import ControlSettings
+from redline.settings import Ports, Stack, control_token, forget_stack, token_path
+from runtime.settings import ResidentSpec, RuntimeSettings, TraceSettings
+
+Tell = Callable[[str], None]
+
+HOST = "127.0.0.1"
+STABLE, CANARY = "b", "a"  # S4.4: A is the newest version, B the stable one before it
+EMBEDDED_VERSIONS = {STABLE: ("tiny-omni-1", 1), CANARY: ("tiny-omni-2", 2)}
+EMBEDDED_POOL_MB = 24.0
+_LIVE_SHARE_OF_LINE = 0.6  # the embedded memory line, as a share of the small pool
+
+
+class UpError(RuntimeError):
+    """The stack cannot be started; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `up` was asked for."""
+
+    state_dir: Path
+    ports: Ports = field(default_factory=Ports)
+    lines: RedLines | None = None  # None: the article's, the memory line fitted to the small pool
+    models: dict[str, Path] = field(default_factory=dict[str, Path])
+    pool_mb: float = EMBEDDED_POOL_MB
+    drills: bool = True
+    prometheus: bool = True
+    otlp_endpoint: str | None = None
+
+
+def embedded_lines(pool_mb: float) -> RedLines:
+    """The article's lines, with the memory line and minimum counts of a one-CPU pool."""
+    lines = RedLines()
+    memory = round(pool_mb * _LIVE_SHARE_OF_LINE / 1000, 6)
+    return lines.model_copy(
+        update={
+            "cache": lines.cache.model_copy(update={"gpu_mem_gb": memory}),
+            "latency": lines.latency.model_copy(update={"min_count": 5}),
+        }
+    )
+
+
+def require_free(ports: Ports, *, prometheus: bool) -> None:
+    """Raises `UpError` naming every port that is taken, and the flag that moves it."""
+    wanted = {"runtime": ports.runtime, "control": ports.control}
+    if prometheus:
+        wanted |= {"prometheus": ports.prometheus, "alertmanager": ports.alertmanager}
+    taken = [(name, port) for name, port in wanted.items() if not _is_free(port)]
+    if taken:
+        raise UpError(
+            "\n".join(
+                f"port {port} is taken by another program; free it or choose another with "
+                f"--{name}-port"
+                for name, port in taken
+            )
+        )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def make_checkpoints(plan: Plan, tell: Tell) -> tuple[ResidentSpec, ...]:
+    """The two residents; a tiny checkpoint is made for each that was given no model folder."""
+    return tuple(
+        ResidentSpec(
+            name=name,
+            version=plan.models[name].name if name in plan.models else version,
+            checkpoint=(plan.models.get(name) or _tiny(plan, version, seed, tell)).resolve(),
+            pool_mb=plan.pool_mb,
+        )
+        for name, (version, seed) in EMBEDDED_VERSIONS.items()
+    )
+
+
+def _tiny(plan: Plan, version: str, seed: int, tell: Tell) -> Path:
+    folder = plan.state_dir / "models" / version
+    if not (folder / "model.safetensors").exists():
+        tell(f"making the tiny checkpoint {version}")
+        _run_cli("checkpoint", str(folder), "--version", version, "--seed", str(seed))
+    return folder
+
+
+def _run_cli(*arguments: str) -> None:
+    done = subprocess.run([*_cli(), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UpError(f"`redline {' '.join(arguments)}` failed:\n{done.stderr.strip()}")
+
+
+def _cli() -> list[str]:
+    return [sys.executable, "-m", "redline.cli"]
+
+
+@contextmanager
+def only_stack_in(state_dir: Path) -> Generator[None]:
+    """Hold the state folder. Raises `UpError` when another stack runs from it."""
+    with (state_dir / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise UpError(
+                f"another stack runs from {state_dir}/; stop it, or choose another --state-dir"
+            ) from err
+        yield
+
+
+def find_prometheus(wanted: bool) -> bool:
+    """Whether Prometheus and Alertmanager are both on PATH (and wanted)."""
+    return wanted and all(shutil.which(p) for p in ("prometheus", "prometheus-alertmanager"))
+
+
+def plan_children(
+    plan: Plan, residents: tuple[ResidentSpec, ...], *, prometheus: bool
+) -> tuple[Stack, list[Child]]:
+    """Write every configuration file and name the processes, in starting order."""
+    state, ports = plan.state_dir, plan.ports
+    lines = plan.lines or embedded_lines(plan.pool_mb)
+    token = control_token(state)
+    stack = Stack(
+        runtime_url=f"http://{HOST}:{ports.runtime}",
+        control_url=f"http://{HOST}:{ports.control}",
+        prometheus_url=f"http://{HOST}:{ports.prometheus}" if prometheus else None,
+        alertmanager_url=f"http://{HOST}:{ports.alertmanager}" if prometheus else None,
+        token=token,
+    )
+    runtime = RuntimeSettings(
+        host=HOST,
+        port=ports.runtime,
+        state_dir=state / "runtime",
+        residents=residents,
+        stable=STABLE,
+        canary=CANARY,
+        control_token=token,
+        drills=plan.drills,
+        lines=lines,
+        trace=TraceSettings(endpoint=plan.otlp_endpoint),
+    )
+    control = ControlSettings(
+        host=HOST,
+        port=ports.control,
+        state_dir=state / "control",
+        runtime_url=stack.runtime_url,
+        token=token,
+        prometheus=prometheus,
+        lines=lines,
+        trace_endpoint=plan.otlp_endpoint,
+    )
+    for folder in ("runtime", "control", "logs"):
+        (state / folder).mkdir(parents=True, exist_ok=True)
+    runtime_file, control_file = state / "runtime.json", state / "control.json"
+    _write_private(runtime_file, runtime.model_dump_json(indent=2))
+    _write_private(control_file, control.model_dump_json(indent=2))
+    logs = state / "logs"
+    children = [
+        Child(
+            "data plane",
+            [*_cli(), "runtime", "--settings", str(runtime_file)],
+            logs / "runtime.log",
+        ),
+        Child(
+            "control plane",
+            [*_cli(), "control", "--settings", str(control_file)],
+            logs / "control.log",
+        ),
+    ]
+    if prometheus:
+        children += _prometheus_children(plan, lines, logs)
+    return stack, children
+
+
+def _prometheus_children(plan: Plan, lines: RedLines, logs: Path) -> list[Child]:
+    state, ports = plan.state_dir.resolve(), plan.ports
+    rules_file, prometheus_file = state / "rules.yml", state / "prometheus.yml"
+    alertmanager_file = state / "alertmanager.yml"
+    rules_file.write_text(rules.render_rules(lines), encoding="utf-8")
+    prometheus_file.write_text(
+        rules.render_prometheus(
+            runtime=f"{HOST}:{ports.runtime}",
+            control=f"{HOST}:{ports.control}",
+            alertmanager=f"{HOST}:{ports.alertmanager}",
+            rule_file=str(rules_file),
+        ),
+        encoding="utf-8",
+    )
+    alertmanager_file.write_text(
+        routing.render_alertmanager(
+            webhook_url=f"http://{HOST}:{ports.control}/alerts",
+            credentials_file=str(token_path(plan.state_dir).resolve()),
+            lines=lines.alerts,
+        ),
+        encoding="utf-8",
+    )
+    return [
+        Child(
+            "Alertmanager",
+            [
+                "prometheus-alertmanager",
+                f"--config.file={alertmanager_file}",
+                f"--storage.path={state / 'alertmanager'}",
+                f"--web.listen-address={HOST}:{ports.alertmanager}",
+                "--cluster.listen-address=",
+            ],
+            logs / "alertmanager.log",
+            critical=False,
+        ),
+        Child(
+            "Prometheus",
+            [
+                "prometheus",
+                f"--config.file={prometheus_file}",
+                f"--storage.tsdb.path={state / 'prometheus'}",
+                f"--web.listen-address={HOST}:{ports.prometheus}",
+                "--enable-feature=exemplar-storage",
+                "--storage.tsdb.retention.time=2d",
+                *rules.prometheus_flags(lines.alerts),
+            ],
+            logs / "prometheus.log",
+            critical=False,
+        ),
+    ]
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def wait_ready(
+    stack: Stack, children: list[Child], tell: Tell, stop: threading.Event, timeout_s: float = 180.0
+) -> None:
+    """Until both planes answer ready. Raises `UpError` with a child's last words otherwise."""
+    waiting = {
+        "data plane": f"{stack.runtime_url}/readyz",
+        "control plane": f"{stack.control_url}/readyz",
+    }
+    deadline = time.monotonic() + timeout_s
+    while waiting and not stop.is_set():
+        for child in children:
+            if child.critical and not child.running:
+                raise UpError(f"{child.name} stopped at start:\n{child.last_words()}")
+        for name in [n for n, url in waiting.items() if _answers(url)]:
+            del waiting[name]
+            tell(f"{name} is ready")
+        if time.monotonic() > deadline:
+            names = " and ".join(waiting)
+            raise UpError(f"{names} not ready after {timeout_s:.0f} s; see the logs folder")
+        stop.wait(0.2)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2.0).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def run(plan: Plan, tell: Tell, ready: Callable[[Stack, bool], None]) -> int:
+    """Start everything, call `ready`, keep it running until SIGINT or SIGTERM, stop it all."""
+    plan.state_dir.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+
+    def asked_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, asked_to_stop)
+    with only_stack_in(plan.state_dir):
+        return _run_children(plan, tell, ready, stop)
+
+
+def _run_children(
+    plan: Plan, tell: Tell, ready: Callable[[Stack, bool], None], stop: threading.Event
+) -> int:
+    prometheus = find_prometheus(plan.prometheus)
+    require_free(plan.ports, prometheus=prometheus)
+    residents = make_checkpoints(plan, tell)
+    stack, children = plan_children(plan, residents, prometheus=prometheus)
+    try:
+        for child in children:
+            tell(f"starting the {child.name}" if child.critical else f"starting {child.name}")
+            child.start()
+        wait_ready(stack, children, tell, stop)
+        stack.save(plan.state_dir)
+        (plan.state_dir / "pids.json").write_text(
+            json.dumps({c.name: c.process.pid for c in children if c.process}), encoding="utf-8"
+        )
+        if not stop.is_set():
+            ready(stack, prometheus)
+        while not stop.wait(0.2):
+            for child in children:
+                watch(child, time.monotonic(), tell)
+    finally:
+        tell("stopping")
+        stop_all(children)
+        forget_stack(plan.state_dir)
+    return 0

@@ -1,0 +1,43 @@
+"""One whole stack for the end-to-end tests, and a clip with sound to send to it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import media
+from tests.support.stack import RunningStack, start_stack, stop_stack
+
+# Shared CPUs are slow at times: the lines are moved out so that only a drill crosses them,
+# and the holds are shortened so that the suite need not wait for them.
+LINES = """
+cache: {gpu_mem_gb: 0.012, hold_s: 3}
+latency: {first_packet_s: 3.0, degrade_s: 4.0, min_count: 4, window_s: 10}
+ladder: {dwell_s: 3, max_dwell_s: 12, relapse_s: 30, lease_s: 30}
+rollout: {bake_s: 300}
+"""
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seconds of H.264 and AAC: a moving shape, and a voice."""
+    path = tmp_path_factory.mktemp("media") / "clip.mp4"
+    path.write_bytes(media.clip(2.0, sound="speech"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def lines_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lines") / "redline.yaml"
+    path.write_text(LINES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, lines_file: Path) -> Iterator[RunningStack]:
+    running = start_stack(tmp_path_factory.mktemp("stack"), lines_file)
+    try:
+        yield running
+    finally:
+        print(running.logs())
+        assert stop_stack(running) == [], "orphan processes after Ctrl-C"

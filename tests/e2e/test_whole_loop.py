@@ -1,0 +1,189 @@
+"""The whole loop with real parts: media in, speech out, breaches answered, a rollback proved.
+
+The tests of this module share one stack and run in order: each leaves it healthy.
+"""
+
+import os
+import signal
+import wave
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dashboards.queries import queries
+from tests.support.stack import RunningStack, wait_until
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def ask(stack: RunningStack, clip: Path, session: str, *extra: str, check: bool = True) -> str:
+    out = stack.state / f"{session}.wav"
+    command = ("send", str(clip), "--ask", "What do you see?", "--out", str(out))
+    return stack.cli(*command, "--session", session, *extra, check=check)
+
+
+def ask_many(stack: RunningStack, clip: Path, sessions: list[str], workers: int = 3) -> None:
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(lambda s: ask(stack, clip, s, "--max-tokens", "6", check=False), sessions))
+
+
+def rollbacks_done(stack: RunningStack) -> int:
+    steps = [
+        e["body"] for e in stack.get("control", "/api/journal") if e["kind"] == "rollback.step"
+    ]
+    return sum((step["step"], step["stage"]) == ("done", "proved") for step in steps)
+
+
+def rollout(stack: RunningStack) -> dict[str, Any]:
+    return stack.get("control", "/api/status")["rollout"]
+
+
+def pinned(stack: RunningStack, resident: str, text: str) -> dict[str, Any]:
+    """A text turn pinned by hand to one resident; its usage tells what the cache gave."""
+    body = {"model": "redline", "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
+    headers = {"X-Redline-Resident": resident}
+    answer = stack.request("POST", "runtime", "/v1/chat/completions", json=body, headers=headers)
+    return answer.json()["usage"]
+
+
+def cached(usage: dict[str, Any]) -> int:
+    return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_a_clip_with_sound_is_answered_in_text_and_playable_speech(
+    stack: RunningStack, clip: Path
+) -> None:
+    shown = ask(stack, clip, "first")
+    with wave.open(str(stack.state / "first.wav")) as speech:
+        assert (speech.getframerate(), speech.getnchannels()) == (24_000, 1)
+        pcm = np.frombuffer(speech.readframes(speech.getnframes()), np.int16)
+    assert len(pcm) >= 0.2 * 24_000
+    assert np.abs(pcm.astype(float)).mean() > 50, "silent speech"
+    for milestone in ("first_token", "first_audio_packet", "first_video_frame"):
+        line = next(row for row in shown.splitlines() if row.startswith(milestone))
+        assert line.endswith(" ms"), line
+    assert "tiny-omni-1" in shown  # B is stable and has all the traffic
+
+
+def test_the_three_tables_hold_the_request(stack: RunningStack) -> None:
+    tables = stack.get("runtime", "/tables")
+    counts = {
+        r["milestone"]: r["count"] for r in tables["latency"] if r["version"] == "tiny-omni-1"
+    }
+    assert counts["first_token"] >= 1
+    assert counts["first_audio_packet"] >= 1
+    assert counts["first_video_frame"] >= 1
+    assert {r["modal"] for r in tables["cache"]} >= {"text", "audio", "video"}
+    assert any(r["hit_rate"] is not None for r in tables["cache"])
+    assert all(r["faulted"] == 0 for r in tables["faults"] if r["version"] == "tiny-omni-1")
+    assert "first_audio_packet" in stack.cli("tables", "--once")
+
+
+def test_every_dashboard_query_runs_on_the_real_prometheus(stack: RunningStack) -> None:
+    wait_until(lambda: stack.query('redline_requests_total{outcome="ok"} > 0'), 15)
+    boards = sorted((ROOT / "dashboards" / "json").glob("*.json"))
+    assert boards
+    for board in boards:
+        for query in queries(board.read_text(), {}):
+            if query.language == "promql":
+                stack.query(query.expr)
+
+
+def test_memory_pressure_quantises_the_pool_through_alertmanager_and_recovers(
+    stack: RunningStack, clip: Path
+) -> None:
+    stack.cli("drill", "pressure", "-r", "b", "--seconds", "40")
+    with ThreadPoolExecutor(1) as pool:
+        traffic = pool.submit(ask_many, stack, clip, [f"p{i}" for i in range(10)], 2)
+        wait_until(lambda: stack.resident("b")["level"]["kv"] == 1, 60)
+        traffic.result()
+    assert stack.resident("b")["level"]["media"] == 0, "the cache alert moves kv only"
+    assert stack.resident("a")["level"]["kv"] == 0, "only the resident in breach"
+    moved = stack.get("control", "/api/journal")
+    assert any(e["kind"] == "ladder.moved" and "RedlineCacheBelowFloor" in str(e) for e in moved)
+    stack.cli("drill", "pressure", "-r", "b", "--seconds", "0")
+    wait_until(lambda: stack.resident("b")["level"]["kv"] == 0, 60)
+
+
+def test_slow_steps_degrade_the_media_through_alertmanager_and_recover(
+    stack: RunningStack, clip: Path
+) -> None:
+    stack.cli("drill", "slow", "-r", "b", "--amount", "1.5", "--seconds", "60")
+    with ThreadPoolExecutor(1) as pool:
+        traffic = pool.submit(ask_many, stack, clip, [f"l{i}" for i in range(6)], 6)
+        wait_until(lambda: stack.resident("b")["level"]["media"] >= 1, 60)
+        stack.cli("drill", "slow", "-r", "b", "--seconds", "0")
+        traffic.result()
+    assert stack.resident("b")["level"]["kv"] == 0, "the latency alert moves media only"
+    assert stack.get("control", "/api/status")["rule_source"] == "prometheus"
+    wait_until(lambda: stack.resident("b")["level"]["media"] == 0, 90)
+
+
+def test_a_faulty_canary_is_rolled_back_with_proof(stack: RunningStack, clip: Path) -> None:
+    stack.cli("rollout", "start", "--weight", "50", "--bake", "5m")
+    wait_until(lambda: stack.resident("a")["weight"] == 50, 20)
+    before_a, before_b = stack.resident("a"), stack.resident("b")
+    text = "the quick brown fox jumps over the lazy dog " * 4
+    pinned(stack, "a", text)
+    pinned(stack, "b", text)
+    assert cached(pinned(stack, "a", text)) > 0
+
+    stack.cli("drill", "truncate", "-r", "a", "--seconds", "120")
+    with ThreadPoolExecutor(1) as pool:
+        traffic = pool.submit(ask_many, stack, clip, [f"r{i}" for i in range(40)], 3)
+        wait_until(lambda: rollout(stack)["phase"] == "quarantined", 90)
+        traffic.result()
+
+    after_a, after_b = stack.resident("a"), stack.resident("b")
+    assert after_a["weight"] == 0
+    assert after_a["pool_epoch"] > before_a["pool_epoch"]
+    assert (after_b["pool_epoch"], after_b["pid"]) == (before_b["pool_epoch"], before_b["pid"])
+    last = rollout(stack)["rollback"]
+    assert last["receipt"]["complete"]
+    assert last["probe"]["verified"]
+    assert cached(pinned(stack, "a", text)) == 0, "A answered from what it had cached before"
+    assert cached(pinned(stack, "b", text)) > 0, "B lost its cache"
+    refused = stack.cli("rollout", "start", check=False)
+    assert "quarantine" in refused
+
+
+def test_a_rollback_survives_kill_9_of_the_control_plane(stack: RunningStack, clip: Path) -> None:
+    stack.cli("drill", "truncate", "-r", "a", "--seconds", "0")
+    digest = stack.resident("a")["weights_digest"]
+    stack.cli("rollout", "clear-quarantine", digest)
+    stack.cli("rollout", "start", "--weight", "50")
+    wait_until(lambda: stack.resident("a")["weight"] == 50, 20)
+    epoch = stack.resident("a")["pool_epoch"]
+    pid = stack.get("control", "/api/status")["pid"]
+    done_before = rollbacks_done(stack)
+
+    stack.cli("drill", "slow", "-r", "a", "--amount", "0.5", "--seconds", "8")  # a long drain
+    with ThreadPoolExecutor(6) as pool:
+        for i in range(6):
+            pool.submit(ask, stack, clip, f"k{i}", check=False)
+        wait_until(lambda: stack.resident("a")["in_flight"] > 0, 30)
+        pool.submit(stack.cli, "rollout", "rollback", check=False)
+        wait_until(lambda: stack.resident("a")["weight"] == 0, 20)
+        os.kill(pid, signal.SIGKILL)
+
+    def finished() -> bool:
+        return stack.request("GET", "control", "/readyz").status_code == 200 and (
+            rollbacks_done(stack) > done_before
+        )
+
+    wait_until(lambda: quiet(finished), 60)
+    assert stack.get("control", "/api/status")["pid"] != pid
+    assert stack.resident("a")["pool_epoch"] > epoch
+    assert rollout(stack)["rollback"]["probe"]["verified"]
+
+
+def quiet(check: Any) -> bool:
+    """`check`, false while the control plane is away."""
+    import httpx
+
+    try:
+        return bool(check())
+    except httpx.HTTPError:
+        return False

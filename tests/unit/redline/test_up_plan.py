@@ -1,0 +1,102 @@
+"""What `redline up` decides before it starts anything."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from monitors.redlines import RedLines
+from redline import up
+from redline.settings import Ports, SettingsError, Stack, control_token, find_stack, token_path
+from tests.support.ports import free_ports
+
+
+def plan(state: Path) -> up.Plan:
+    runtime, control, prometheus, alertmanager = free_ports(4)
+    ports = Ports(
+        runtime=runtime, control=control, prometheus=prometheus, alertmanager=alertmanager
+    )
+    return up.Plan(state_dir=state, ports=ports)
+
+
+def test_a_taken_port_is_named_with_the_flag_that_moves_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        others = free_ports(3)
+        ports = Ports(runtime=others[0], control=port, prometheus=others[1], alertmanager=others[2])
+        with pytest.raises(up.UpError, match=f"port {port} is taken.*--control-port"):
+            up.require_free(ports, prometheus=True)
+
+
+def test_free_ports_pass() -> None:
+    runtime, control, prometheus, alertmanager = free_ports(4)
+    up.require_free(
+        Ports(runtime=runtime, control=control, prometheus=prometheus, alertmanager=alertmanager),
+        prometheus=True,
+    )
+
+
+def test_the_embedded_profile_moves_two_figures_and_no_other() -> None:
+    article, embedded = RedLines(), up.embedded_lines(24.0)
+    assert embedded.cache.gpu_mem_gb == pytest.approx(0.0144)
+    assert embedded.latency.min_count == 5
+    back = embedded.model_copy(
+        update={
+            "cache": embedded.cache.model_copy(update={"gpu_mem_gb": article.cache.gpu_mem_gb}),
+            "latency": embedded.latency.model_copy(update={"min_count": article.latency.min_count}),
+        }
+    )
+    assert back == article
+
+
+def test_two_stacks_cannot_share_a_state_folder(tmp_path: Path) -> None:
+    with (
+        up.only_stack_in(tmp_path),
+        pytest.raises(up.UpError, match="another stack runs"),
+        up.only_stack_in(tmp_path),
+    ):
+        pass
+
+
+def test_every_file_a_child_reads_is_written_and_private(tmp_path: Path) -> None:
+    asked = plan(tmp_path)
+    residents = tuple(
+        up.ResidentSpec(name=name, version=version, checkpoint=tmp_path)
+        for name, (version, _) in up.EMBEDDED_VERSIONS.items()
+    )
+    stack, children = up.plan_children(asked, residents, prometheus=True)
+    names = [child.name for child in children]
+    assert names == ["data plane", "control plane", "Alertmanager", "Prometheus"]
+    for child in children:
+        files = [word.split("=", 1)[-1] for word in child.command if ".json" in word]
+        assert all(Path(name).exists() for name in files)
+    assert (tmp_path / "runtime.json").stat().st_mode & 0o077 == 0
+    assert token_path(tmp_path).stat().st_mode & 0o077 == 0
+    assert f"127.0.0.1:{asked.ports.runtime}" in (tmp_path / "prometheus.yml").read_text()
+    assert str(asked.ports.control) in (tmp_path / "alertmanager.yml").read_text()
+    assert stack.prometheus_url == f"http://127.0.0.1:{asked.ports.prometheus}"
+
+
+def test_the_token_is_made_once(tmp_path: Path) -> None:
+    assert control_token(tmp_path) == control_token(tmp_path)
+    assert len(control_token(tmp_path)) > 30
+
+
+def test_a_stack_is_found_where_it_was_recorded(tmp_path: Path) -> None:
+    stack = Stack(runtime_url="http://r", control_url="http://c", token="t")
+    stack.save(tmp_path)
+    assert find_stack(tmp_path) == stack
+    assert (tmp_path / "stack.json").stat().st_mode & 0o077 == 0
+
+
+def test_without_a_stack_the_error_says_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SettingsError, match="redline up"):
+        find_stack(tmp_path)
+    monkeypatch.setenv("REDLINE_RUNTIME_URL", "http://r")
+    monkeypatch.setenv("REDLINE_CONTROL_URL", "http://c")
+    monkeypatch.setenv("REDLINE_TOKEN", "t")
+    assert find_stack(tmp_path).runtime_url == "http://r"
