@@ -41,7 +41,7 @@ check: setup ## format, lint, types, import contracts
 	@$(BIN)/lint-imports
 
 bench: setup ## the scoreboard
-	@for f in bench/[a-z]*.py; do n=$$(basename $$f .py); $(BIN)/python -m bench.$$n $(BENCH_ARGS) || exit 1; done
+	@for f in $(filter-out bench/__init__.py bench/board.py,$(wildcard bench/*.py)); do n=$$(basename $$f .py); $(BIN)/python -m bench.$$n $(BENCH_ARGS) || exit 1; done
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format .

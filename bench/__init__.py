@@ -1,0 +1,1 @@
+"""The scoreboard: each module prints figures against their bars; `--json` for machines."""

@@ -70,13 +70,15 @@ class RunningStack:
         )
 
 
-def start_stack(state: Path, lines: Path, *extra: str, prometheus: bool = True) -> RunningStack:
-    """Start `redline up` on free ports and wait until it says what to do next."""
+def start_stack(state: Path, lines: Path, *extra: str, path: str | None = None) -> RunningStack:
+    """Start `redline up` on free ports and wait until it says what to do next.
+
+    `path` stands in for PATH, say to hide Prometheus.
+    """
     state.mkdir(parents=True, exist_ok=True)
     runtime, control, prom, alerts = free_ports(4)
     flags = [f"--runtime-port={runtime}", f"--control-port={control}"]
     flags += [f"--prometheus-port={prom}", f"--alertmanager-port={alerts}", f"--lines={lines}"]
-    flags += [] if prometheus else ["--no-prometheus"]
     output = state / "up.log"
     with output.open("w") as out:
         process = subprocess.Popen(
@@ -85,7 +87,7 @@ def start_stack(state: Path, lines: Path, *extra: str, prometheus: bool = True) 
             stderr=out,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PATH": path or os.environ["PATH"]},
         )
     stack = RunningStack(process=process, state=state, output=output)
     try:
