@@ -54,6 +54,7 @@ LOAD_TIMEOUT_S = 180.0
 CALL_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 10.0
 SILENCE_S = 20.0  # an engine tells its numbers every second; silent for so long, it hangs
+SUSPICION_S = 0.5
 CLOSE_GRACE_S = 2.0
 
 Answer = TypeVar("Answer", bound=Reply)
@@ -225,13 +226,16 @@ class LocalResident:
         code = await process.wait()
         self._end(f"its process ended with code {code}; the end of its log: {self._last_words()}")
 
-    def _check_silence(self) -> None:
+    def _check_silence(self, suspected: bool = False) -> None:
         """End it if it has been silent for too long; else look again when it would have been."""
         left = self._heard_at + self._silence_s - self._clock()
-        if left > 0.0:
-            self._alarm = asyncio.get_running_loop().call_later(left, self._check_silence)
-        else:
+        if left <= 0.0 and suspected:
             self._end(f"it said nothing for {self._silence_s:g} s")
+            return
+        # Once more before the verdict: we may have been held up ourselves, its words unread.
+        wait_s = left if left > 0.0 else SUSPICION_S
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(wait_s, self._check_silence, left <= 0.0)
 
     async def _exited(self, timeout_s: float) -> bool:
         await asyncio.wait({self.lost}, timeout=timeout_s)

@@ -1,0 +1,169 @@
+"""Where measurements go: the three tables, the metrics and the evidence log, in one act each."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from monitors import catalog, tables
+from monitors.cache_table import CacheTable
+from monitors.contract import (
+    EvidenceBody,
+    FaultFound,
+    Level,
+    LineCrossed,
+    MilestoneReached,
+    RequestFinished,
+    ResidencySampled,
+)
+from monitors.evidence import EvidenceLog
+from monitors.exposition import Exposition
+from monitors.fault_table import FaultTable
+from monitors.labels import Fault, Milestone, Outcome
+from monitors.latency_table import LatencyTable
+from monitors.redlines import RedLines
+from monitors.tables import Tables
+from runtime.residents.port import Snapshot
+
+WARM_AFTER = 20  # requests of one pool epoch
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What every measurement carries: whose it is, and under which epochs and level."""
+
+    resident: str
+    version: str
+    session: str
+    request_id: str
+    pool_epoch: int | None
+    route_epoch: int
+    level: Level
+    operator: bool = False
+
+
+class Book:
+    """The data plane's measurements. Operator traffic goes to the evidence log alone, marked."""
+
+    def __init__(
+        self,
+        lines: RedLines,
+        incarnation: str,
+        *,
+        registry: CollectorRegistry,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.evidence = EvidenceLog(incarnation, wall=wall)
+        self.exposition = Exposition(registry, lines, catalog.DATA_PLANE)
+        self.cache = CacheTable(lines)
+        self.latency = LatencyTable(lines, clock=clock)
+        self.faults = FaultTable(lines)
+        self._lines = lines
+        self._clock = clock
+        self._wall = wall
+        self._served: Counter[tuple[str, int | None]] = Counter()
+        self.exposition.publish_tables(self.cache, self.faults, clock)
+
+    def open(self, version: str) -> None:
+        """Show a version's counters at 0, so that a rate sees their first step."""
+        for outcome in Outcome:
+            self.exposition.counter(catalog.REQUESTS).start(version, outcome)
+        for milestone in Milestone:
+            self.exposition.counter(catalog.OVERDUE).start(version, milestone)
+            self.exposition.histogram(catalog.FIRST_OUTPUT).start(version, milestone)
+
+    def tables(self) -> Tables:
+        """The three tables as they are now."""
+        return tables.snapshot(
+            self.cache, self.latency, self.faults, now=self._clock(), wall=self._wall()
+        )
+
+    def reached(
+        self, stamp: Stamp, milestone: Milestone, seconds: float, trace_id: str | None
+    ) -> None:
+        """A first output left the gateway."""
+        self.note(stamp, MilestoneReached(milestone=milestone, seconds=seconds))
+        if not stamp.operator:
+            self.latency.observe(stamp.version, milestone, seconds)
+            histogram = self.exposition.histogram(catalog.FIRST_OUTPUT)
+            histogram.observe(seconds, stamp.version, milestone, trace_id=trace_id)
+
+    def crossed(self, stamp: Stamp, milestone: Milestone, line_s: float) -> None:
+        """A request is past a line, with or without its output."""
+        self.note(stamp, LineCrossed(milestone=milestone, line_s=line_s))
+        if line_s == self._lines.latency.degrade_s and not stamp.operator:
+            self.latency.overdue(stamp.version, milestone)
+            self.exposition.counter(catalog.OVERDUE).inc(stamp.version, milestone)
+
+    def fault(self, stamp: Stamp, found: FaultFound) -> None:
+        """A detector spoke."""
+        self.note(stamp, found)
+        if not stamp.operator:
+            self.faults.fault(stamp.version, found)
+            labels = (stamp.version, found.fault, found.grade, found.origin)
+            self.exposition.counter(catalog.FAULTS).inc(*labels)
+
+    def finished(self, stamp: Stamp, ending: RequestFinished, faults: Iterable[Fault]) -> None:
+        """A request that reached a resident ended. `faults`: its hard ones of our own making."""
+        self.note(stamp, ending)
+        self._served[stamp.resident, stamp.pool_epoch] += 1
+        if stamp.operator:
+            return
+        self.exposition.counter(catalog.REQUESTS).inc(stamp.version, ending.outcome)
+        if ending.outcome is not Outcome.REFUSED:
+            self.faults.finish(stamp.version, ending.outcome, ending.faulted, frozenset(faults))
+
+    def is_warm(self, stamp: Stamp) -> bool:
+        """Whether the pool has served enough since it was empty for its residency to tell."""
+        return self._served[stamp.resident, stamp.pool_epoch] >= WARM_AFTER
+
+    def refused(self, version: str) -> None:
+        """A request that was routed to a version, but never reached it."""
+        self.exposition.counter(catalog.REQUESTS).inc(version, Outcome.REFUSED)
+
+    def residency(self, stamp: Stamp, samples: Iterable[ResidencySampled]) -> None:
+        """What one request found of the cache on the device in time."""
+        for sample in samples:
+            self.note(stamp, sample)
+
+    def played(self, stamp: Stamp, seconds: float, underrun_s: float) -> None:
+        """Speech that was sent, and the silence a listener heard in it."""
+        if not stamp.operator:
+            self.exposition.counter(catalog.SPEECH_SECONDS).inc(stamp.version, by=seconds)
+            self.exposition.counter(catalog.UNDERRUN_SECONDS).inc(stamp.version, by=underrun_s)
+
+    def snapshot(self, version: str, snapshot: Snapshot) -> None:
+        """An engine's newest numbers (table 1 and its scheduler)."""
+        self.cache.update(version, snapshot.cells, self._clock())
+        for counter, total in (
+            (catalog.PREFIX_HIT_TOKENS, snapshot.prefix_hit_tokens),
+            (catalog.PREFIX_LOOKUP_TOKENS, snapshot.prefix_lookup_tokens),
+            (catalog.BUSY, snapshot.busy_s),
+            (catalog.STEPS, snapshot.steps),
+        ):
+            self.exposition.counter(counter).follow(total, version)
+        for gauge, value in (
+            (catalog.RESERVED_BYTES, snapshot.reserved_bytes),
+            (catalog.BLOCK_FILL, snapshot.block_fill),
+            (catalog.POOL_EPOCH, snapshot.pool_epoch),
+            (catalog.REUSE_ON, float(snapshot.reuse == "on")),
+            (catalog.WAITING, snapshot.waiting),
+        ):
+            self.exposition.gauge(gauge).set(value, version)
+
+    def note(self, stamp: Stamp, body: EvidenceBody) -> None:
+        """One entry of the evidence log."""
+        self.evidence.append(
+            body,
+            resident=stamp.resident,
+            version=stamp.version,
+            session=stamp.session,
+            request_id=stamp.request_id,
+            pool_epoch=stamp.pool_epoch,
+            route_epoch=stamp.route_epoch,
+            level=stamp.level,
+            operator=stamp.operator,
+        )

@@ -1,0 +1,225 @@
+"""`POST /v1/chat/completions`: one request from its bytes to the last event of its answer."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from monitors.contract import MediaRung, Name
+from runtime import uploads
+from runtime.flight import Ask, Flight
+from runtime.flights import Flights
+from runtime.guard import Guard
+from runtime.levels import shown
+from runtime.openai_answer import Answer, details, failed
+from runtime.openai_api import parse
+from runtime.openai_errors import ApiError, bad_request
+from runtime.plane import DataPlane
+from runtime.residents.port import AudioDelta, Finished, TextDelta
+from runtime.router import UnknownResident
+
+SESSION = "x-redline-session"
+FIDELITY = "x-redline-fidelity"
+RESIDENT = "x-redline-resident"
+CLIENT_CLOSED = 499  # nobody reads it; it only shows in the access log
+
+_WISHES = {"full": MediaRung.FULL, "low_latency": MediaRung.P160_8K}  # S2.5
+
+Delta = TextDelta | AudioDelta
+Events = AsyncIterator[Delta | Finished]
+Result = TypeVar("Result")
+
+
+class Chat:
+    """The endpoint."""
+
+    def __init__(self, plane: DataPlane, flights: Flights, guard: Guard) -> None:
+        self._plane = plane
+        self._flights = flights
+        self._guard = guard
+
+    async def __call__(self, request: Request) -> Response:
+        """Answers with a stream or an object. Raises `ApiError`."""
+        try:
+            ask = await self._ask(request)
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_CLOSED)
+        flight = self._flights.open(ask)
+        answer = Answer(ask.request_id, int(self._plane.wall()), ask.chat.speech)
+        try:
+            if ask.chat.stream:
+                return await _unless_gone(request, _stream(flight, answer))
+            return await _unless_gone(request, _whole(flight, answer))
+        except ClientDisconnect:
+            await flight.close()
+            return Response(status_code=CLIENT_CLOSED)
+        except BaseException:
+            await flight.close()
+            raise
+
+    async def _ask(self, request: Request) -> Ask:
+        limits = self._plane.settings.limits
+        upload = await uploads.read(request, limits, self._plane.clock)
+        headers = dict(request.headers)
+        chat = parse(upload.body, limits)
+        return Ask(
+            request_id=uuid4().hex,
+            session=_session(headers) or chat.user,
+            chat=chat,
+            files=upload.files,
+            since=upload.at,
+            wish=_wish(headers),
+            pinned=self._pinned(request),
+            salt=_salt(headers),
+            headers=headers,
+        )
+
+    def _pinned(self, request: Request) -> Name | None:
+        name = request.headers.get(RESIDENT)
+        if name is None:
+            return None
+        self._guard.require_operator(request)
+        try:
+            self._plane.router.require(name)
+        except UnknownResident as err:
+            raise bad_request(str(err), param=RESIDENT, code="unknown_resident") from err
+        return name
+
+
+async def _stream(flight: Flight, answer: Answer) -> Response:
+    """A stream that starts with the first event, so that an early failure has its status."""
+    await flight.decode()
+    events = flight.events()
+    first = await anext(events)
+    chunks = _Chunks(flight, answer, first, events)
+    return _FlightStream(flight, chunks, _headers(flight))
+
+
+async def _whole(flight: Flight, answer: Answer) -> Response:
+    await flight.decode()
+    finished, legs = None, 0
+    async for event in flight.events():
+        if flight.legs != legs:  # the first, or one on another resident: nothing was sent yet
+            legs = flight.legs
+            answer.restart()
+        if isinstance(event, Finished):
+            finished = event
+        else:
+            answer.add(event)
+            flight.sent(event)  # it leaves later: the object is one piece
+    assert finished is not None, "events end with a Finished, or raise"
+    form = flight.ask.chat.audio.format if flight.ask.chat.audio else None
+    body = answer.whole(finished, form, _details(flight))
+    headers = _headers(flight)
+    await flight.close()
+    return JSONResponse(body, headers=headers)
+
+
+class _Chunks:
+    """The bytes of a stream. A delta counts as sent once the next one is asked for: until then
+    the server holds it."""
+
+    def __init__(
+        self, flight: Flight, answer: Answer, first: Delta | Finished, events: Events
+    ) -> None:
+        self._flight = flight
+        self._answer = answer
+        self._first = first
+        self._events = events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for event in self._all():
+                if isinstance(event, Finished):
+                    usage = self._flight.ask.chat.wants_usage
+                    yield self._answer.last_chunks(event, _details(self._flight), with_usage=usage)
+                else:
+                    yield self._answer.chunk(event)
+                    self._flight.sent(event)
+        except ApiError as err:
+            yield failed(err)
+
+    async def _all(self) -> Events:
+        yield self._first
+        async for event in self._events:
+            yield event
+
+
+class _FlightStream(StreamingResponse):
+    """Server-sent events that end their flight however they end: also before they begin."""
+
+    def __init__(self, flight: Flight, chunks: _Chunks, headers: Mapping[str, str]) -> None:
+        super().__init__(chunks, headers=headers, media_type="text/event-stream")
+        self._flight = flight
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with suppress(ClientDisconnect):
+                await super().__call__(scope, receive, send)
+        finally:
+            await self._flight.close()
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The outcome of `work`. Cancels it and raises `ClientDisconnect` when the client leaves."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_until_gone(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _headers(flight: Flight) -> dict[str, str]:
+    stamp = flight.watch.stamp
+    return {
+        "X-Redline-Request": stamp.request_id,
+        "X-Redline-Version": stamp.version,
+        "X-Redline-Level": shown(stamp.level),
+        "Cache-Control": "no-cache",
+    }
+
+
+def _details(flight: Flight) -> dict[str, Any]:
+    stamp = flight.watch.stamp
+    level = shown(stamp.level)
+    return details(stamp.request_id, stamp.version, level, flight.watch.first_output)
+
+
+def _session(headers: Mapping[str, str]) -> str | None:
+    session = headers.get(SESSION)
+    if session is not None and not 1 <= len(session) <= 128:
+        raise bad_request(f"{SESSION}: 1 to 128 characters", param=SESSION)
+    return session
+
+
+def _wish(headers: Mapping[str, str]) -> MediaRung:
+    wish = headers.get(FIDELITY, "full")
+    if wish not in _WISHES:
+        raise bad_request(
+            f"{FIDELITY}: {wish!r} is not one of {', '.join(_WISHES)}", param=FIDELITY
+        )
+    return _WISHES[wish]
+
+
+def _salt(headers: Mapping[str, str]) -> str:
+    """Keeps the cached prompts of clients with different credentials apart."""
+    credentials = headers.get("authorization", "")
+    return hashlib.blake2b(credentials.encode(), digest_size=8).hexdigest() if credentials else ""

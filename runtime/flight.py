@@ -1,0 +1,279 @@
+"""The life of one request: decoded, served, cut over or cancelled, and closed."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+from monitors.contract import MediaRung, Name
+from monitors.labels import Milestone, Outcome
+from monitors.tracing import Attribute
+from runtime import refusals, turns
+from runtime.media.fidelity import fidelity_of
+from runtime.openai_api import ChatRequest
+from runtime.openai_errors import ApiError
+from runtime.plane import DataPlane
+from runtime.residents.port import (
+    AudioDelta,
+    Failed,
+    Finished,
+    Generate,
+    RequestEvent,
+    ResidentError,
+    TextDelta,
+    VideoPrefilled,
+)
+from runtime.traces import RequestTrace
+from runtime.turns import Decoding, Files, Prompt
+from runtime.watch import Watch
+from runtime.witness import Witness
+
+ANY_LEG = 0  # legs count from 1
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request as it came in. `since`: when its last byte did (monotonic seconds)."""
+
+    request_id: str
+    session: str | None  # None: the request stands alone
+    chat: ChatRequest
+    files: Files
+    since: float
+    wish: MediaRung
+    pinned: Name | None  # an operator's choice of resident: never evidence
+    salt: str
+    headers: Mapping[str, str]
+
+    def expects(self) -> frozenset[Milestone]:
+        """The first outputs that are due."""
+        due = {Milestone.FIRST_TOKEN}
+        if self.chat.speech:
+            due.add(Milestone.FIRST_AUDIO_PACKET)
+        if turns.has_video(self.chat):
+            due.add(Milestone.FIRST_VIDEO_FRAME)
+        return frozenset(due)
+
+
+class Fate(StrEnum):
+    """What becomes of a flight whose resident is cut over."""
+
+    REPLAYED = "replayed"  # it goes on, unnoticed, on the stable resident
+    ABORTED = "aborted"  # output had been sent: the client is told to ask again
+    FINISHED = "finished"  # it was over already
+
+
+@dataclass(frozen=True)
+class Abort:
+    """The request cannot go on: how that counts, and what its client is told."""
+
+    outcome: Outcome
+    error: ApiError
+
+
+class Flight:
+    """One request on its way. `close` is safe to call at any moment, and again."""
+
+    def __init__(self, plane: DataPlane, ask: Ask, resident: Name) -> None:
+        self.ask = ask
+        self.landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._delivered = False  # whether the client has seen any output
+        self._plane = plane
+        self._prompt = Prompt()
+        self._events: asyncio.Queue[tuple[int, RequestEvent | Abort]] = asyncio.Queue()
+        self.legs = 0  # how often it was handed to a resident
+        self._leg: asyncio.Task[None] | None = None
+        self.trace = RequestTrace(plane.tracing, ask.headers, _attributes(ask), wall=plane.wall)
+        self._board(resident, ask.since)
+
+    @property
+    def resident(self) -> Name:
+        """Where it is now."""
+        return self.watch.stamp.resident
+
+    async def decode(self) -> None:
+        """Cut the request's media into slices, off the event loop. Raises `ApiError`."""
+        settings = self._plane.settings
+        rung = max(self.ask.wish, self.watch.stamp.level.media)  # the lower fidelity wins
+        how = Decoding(
+            limits=settings.limits,
+            fidelity=fidelity_of(rung, settings.lines.ladder),
+            fps=settings.video_fps,
+            slices=settings.lines.scheduler,
+        )
+        loop = asyncio.get_running_loop()
+        self._prompt = await loop.run_in_executor(
+            self._plane.decoders, turns.build, self.ask.chat, self.ask.files, how
+        )
+        self.trace.decoded()
+
+    async def events(self) -> AsyncIterator[TextDelta | AudioDelta | Finished]:
+        """The deltas of the answer, a `Finished` last. Raises `ApiError` where it fails."""
+        self._reroute_if_cut_over()
+        self._depart()
+        while True:
+            leg, event = await self._events.get()
+            if leg not in (self.legs, ANY_LEG):
+                continue  # of a resident it was taken from
+            match event:
+                case VideoPrefilled():
+                    self.watch.prefilled(event)
+                case TextDelta() | AudioDelta():
+                    self._delivered = self.ask.chat.stream
+                    yield event
+                case Finished():
+                    self._land(event)
+                    yield event
+                    return
+                case Failed():
+                    self.watch.finish(_outcome(event))
+                    raise refusals.of_engine(event)
+                case Abort():
+                    self.watch.finish(event.outcome)
+                    raise event.error
+
+    def sent(self, event: TextDelta | AudioDelta) -> None:
+        """A delta has just been handed to the client's socket."""
+        self.watch.sent(event)
+
+    def cut_over(self) -> Fate:
+        """Take it off its resident, to the stable one where nothing was sent yet (DESIGN 8)."""
+        if self.watch.over:
+            return Fate.FINISHED
+        stable = self._plane.router.route.stable
+        movable = self.ask.pinned is None and stable != self.resident
+        if self._delivered or not movable or not self._plane.is_ready(stable):
+            self.abort(Outcome.LOST, refusals.cut_over())
+            return Fate.ABORTED
+        departed = self._leg is not None
+        self._leave(Outcome.LOST)
+        self._board(stable, self._plane.clock())  # the stable one starts with a clean clock
+        if departed:
+            self._depart()
+        return Fate.REPLAYED
+
+    def abort(self, outcome: Outcome, error: ApiError) -> None:
+        """End it with an error, before its next event."""
+        self._events.put_nowait((ANY_LEG, Abort(outcome, error)))
+
+    async def close(self) -> None:
+        """Cancel what still runs, and say how it ended where nothing else has."""
+        leg = self._leg
+        self._leave(Outcome.CANCELLED)
+        if leg is not None:
+            await asyncio.gather(leg, return_exceptions=True)
+        if not self.landed.done():
+            self.landed.set_result(None)
+            if not self.legs and self.ask.pinned is None:
+                self._plane.book.refused(self.watch.stamp.version)
+            self.trace.end(self.watch.outcome)
+            self._log()
+
+    def _board(self, name: Name, since: float) -> None:
+        """Take a place on a resident: from here on its clock runs."""
+        plane, ask = self._plane, self.ask
+        operator = ask.pinned is not None
+        self.watch = Watch(
+            plane.book,
+            plane.stamp(name, ask.session or ask.request_id, ask.request_id, operator),
+            since=since,
+            expects=ask.expects(),
+            lines=plane.settings.lines.latency,
+            clock=plane.clock,
+            trace=self.trace,
+        )
+        self.watch.start_timers(asyncio.get_running_loop())
+
+    def _depart(self) -> None:
+        """Hand the request to its resident."""
+        self.legs += 1
+        self.watch.found(self._prompt.faults)
+        self.trace.departed(self.watch.stamp)
+        self._leg = asyncio.create_task(self._fly(self.legs, self.resident))
+        self._leg.add_done_callback(partial(self._leg_ended, self.legs))
+
+    async def _fly(self, leg: int, name: Name) -> None:
+        resident = self._plane.supervisors[name].resident
+        async with aclosing(resident.generate(self._request(), self._prompt.arrays)) as events:
+            async for event in events:
+                self._events.put_nowait((leg, event))
+
+    def _leg_ended(self, leg: int, task: "asyncio.Task[None]") -> None:
+        if task.cancelled() or (err := task.exception()) is None:
+            return
+        kind = "lost" if isinstance(err, ResidentError) else "engine"
+        if kind == "engine":
+            log.error(
+                "a request failed in the gateway", exc_info=err, extra=self.trace.log_fields()
+            )
+        failed = Failed(request_id=self.ask.request_id, kind=kind, message=str(err))
+        self._events.put_nowait((leg, failed))
+
+    def _leave(self, outcome: Outcome) -> None:
+        """Leave the resident: with an ending if it was ever reached, else without a trace."""
+        if self._leg is None:
+            self.watch.abandon()
+            return
+        self._leg.cancel()
+        self._leg = None
+        self.watch.finish(outcome)
+
+    def _reroute_if_cut_over(self) -> None:
+        """The route may have changed during decoding: a fenced resident gets no more."""
+        fenced = self.ask.pinned is None and not self._plane.router.weight(self.resident)
+        if fenced and self.cut_over() is Fate.ABORTED:
+            raise refusals.cut_over()
+
+    def _request(self) -> Generate:
+        chat = self.ask.chat
+        return Generate(
+            request_id=self.ask.request_id,
+            session=self.watch.stamp.session,
+            turns=self._prompt.turns,
+            max_tokens=chat.tokens(self._plane.settings.default_max_tokens),
+            speech=chat.speech,
+            voice=chat.voice,
+            salt=self.ask.salt,
+            traceparent=self.trace.traceparent,
+        )
+
+    def _land(self, finished: Finished) -> None:
+        self.watch.finish(Outcome.OK, finished)
+        self.trace.finished(finished)
+        if self.ask.pinned is None:
+            witness = Witness(self._request(), self._prompt.arrays, finished.prompt_tokens)
+            self._plane.witnesses.keep(self.resident, witness)
+
+    def _log(self) -> None:
+        stamp = self.watch.stamp
+        fields = {"session": stamp.session, "resident": stamp.resident, **self.trace.log_fields()}
+        log.info(
+            "request ended: %s",
+            self.watch.outcome,
+            extra={"request_id": stamp.request_id, **fields},
+        )
+
+
+def _attributes(ask: Ask) -> dict[str, str | int]:
+    given: dict[str, str | int] = {
+        Attribute.OPERATION: "chat",
+        Attribute.REQUEST_MODEL: ask.chat.model,
+    }
+    if ask.session is not None:
+        given[Attribute.CONVERSATION] = ask.session
+    return {**given, Attribute.RESPONSE_ID: ask.request_id}
+
+
+def _outcome(failed: Failed) -> Outcome:
+    match failed.kind:
+        case "bad_request":
+            return Outcome.REFUSED  # the client's mistake says nothing about the resident
+        case "lost":
+            return Outcome.LOST
+        case _:
+            return Outcome.FAILED

@@ -1,0 +1,58 @@
+"""Every request in flight: routed, admitted, found again by resident, ended with the process."""
+
+import asyncio
+from collections import OrderedDict
+
+from monitors.contract import Admission, Name
+from monitors.labels import Outcome
+from runtime import refusals
+from runtime.flight import Ask, Flight
+from runtime.plane import DataPlane
+
+KNOWN_SESSIONS = 10_000
+
+
+class Flights:
+    """Every request in flight, and the sessions that are known."""
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+        self._flights: dict[str, Flight] = {}
+        self._sessions: OrderedDict[str, None] = OrderedDict()
+        plane.in_flight = lambda name: len(self.on(name))
+
+    def on(self, name: Name) -> list[Flight]:
+        """The flights on one resident now."""
+        return [flight for flight in self._flights.values() if flight.resident == name]
+
+    def open(self, ask: Ask) -> Flight:
+        """Route a request. Raises `ApiError` where no resident may or can take it."""
+        name = ask.pinned or self._plane.router.pick(ask.session or ask.request_id)
+        if not self._plane.is_ready(name):
+            self._plane.book.refused(self._plane.versions[name])
+            raise refusals.not_ready(name, self._plane.supervisors[name].state)
+        if ask.pinned is None:
+            self._admit(ask.session, name)
+        flight = Flight(self._plane, ask, name)
+        self._flights[ask.request_id] = flight
+        flight.landed.add_done_callback(lambda _: self._flights.pop(ask.request_id))
+        return flight
+
+    async def end(self, grace_s: float) -> None:
+        """Let those in flight finish for a while; the rest are told that the server stops."""
+        landings = [flight.landed for flight in self._flights.values()]
+        if landings:
+            await asyncio.wait(landings, timeout=grace_s)
+        for flight in self._flights.values():
+            flight.abort(Outcome.CANCELLED, refusals.stopping())
+
+    def _admit(self, session: str | None, name: Name) -> None:
+        limited = self._plane.levels.of(name).admission is Admission.LIMITED
+        if limited and session not in self._sessions:
+            self._plane.book.refused(self._plane.versions[name])
+            raise refusals.limited()
+        if session is not None:
+            self._sessions[session] = None
+            self._sessions.move_to_end(session)
+            if len(self._sessions) > KNOWN_SESSIONS:
+                self._sessions.popitem(last=False)

@@ -1,0 +1,83 @@
+"""Errors in OpenAI's form, for every route that clients call."""
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+_TYPES = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
+
+
+class ApiError(Exception):
+    """An answer that is an error. `retry_after_s`: the client may try again after so long."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """`{"error": {"message", "type", "param", "code"}}`"""
+        kind = _TYPES.get(
+            self.status, "server_error" if self.status >= 500 else "invalid_request_error"
+        )
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def response(self) -> JSONResponse:
+        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        return JSONResponse(self.body(), self.status, headers)
+
+
+def bad_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
+    """A 400: the client can mend it."""
+    return ApiError(400, message, code=code, param=param)
+
+
+def from_validation(err: ValidationError) -> ApiError:
+    """The first complaint about a request's JSON, with the field it is about."""
+    first = err.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        return bad_request(f"the body is not JSON: {first['msg']}", code="invalid_json")
+    param = ".".join(str(part) for part in first["loc"]) or None
+    message = f"{param}: {first['msg']}" if param else first["msg"]
+    if first["type"] == "extra_forbidden":
+        return bad_request(
+            f"{param}: not supported here; remove it", param=param, code="unknown_parameter"
+        )
+    return bad_request(message, param=param)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of this app in OpenAI's form."""
+
+    async def api(_: Request, err: Exception) -> JSONResponse:
+        assert isinstance(err, ApiError)
+        return err.response()
+
+    async def http(request: Request, err: Exception) -> JSONResponse:
+        assert isinstance(err, HTTPException)
+        message = f"{request.method} {request.url.path}: {err.detail}"
+        code = {404: "not_found", 405: "method_not_allowed"}.get(err.status_code, "http_error")
+        answer = ApiError(err.status_code, message, code=code).response()
+        answer.headers.update(err.headers or {})
+        return answer
+
+    async def unforeseen(_: Request, err: Exception) -> JSONResponse:
+        message = "an error of the server's own; its log has the details"
+        return ApiError(500, message, code="internal_error").response()
+
+    app.add_exception_handler(ApiError, api)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, unforeseen)

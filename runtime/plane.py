@@ -1,0 +1,258 @@
+"""The data plane: residents, router, levels and measurements, and its reflexes (DESIGN 1)."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from uuid import uuid4
+
+from prometheus_client import CollectorRegistry
+
+from monitors import catalog, tracing
+from monitors.contract import Level, Name, Observed, ResidentChanged, ResidentStatus, Route
+from monitors.labels import ResidentState, Role
+from runtime.book import Book, Stamp
+from runtime.fence import FenceFile
+from runtime.levels import Levels
+from runtime.residents.local import WORKER, LocalResident
+from runtime.residents.port import Ready, ResidentError, Snapshot
+from runtime.router import Fence, Router
+from runtime.settings import ResidentSpec, RuntimeSettings
+from runtime.supervisor import Life, Supervisor
+from runtime.witness import Witnesses
+
+TEND_EVERY_S = 0.25
+
+log = logging.getLogger(__name__)
+
+
+class DataPlane:
+    """Everything one gateway process holds. Build, `start` and `stop` it on one event loop.
+
+    Raises `FenceError` where the fence on disk cannot be used. `worker`: the engine's command.
+    """
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        worker: Sequence[str] = WORKER,
+    ) -> None:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        names = [spec.name for spec in settings.residents]
+        first = Route(leader_epoch=0, route_epoch=0, stable=settings.stable, canary=settings.canary)
+        self.settings = settings
+        self.clock = clock
+        self.wall = wall
+        self.incarnation = uuid4().hex
+        self.versions = {spec.name: spec.version for spec in settings.residents}
+        self.fence_file = FenceFile(settings.state_dir)
+        fence = self.fence_file.load(
+            Fence(leader_epoch=0, route=first, min_pool_epochs={}), residents=names
+        )
+        self.router = Router(fence, self.versions, clock=clock)
+        self.levels = Levels(names, settings.lines, clock=clock)
+        self.witnesses = Witnesses()
+        self.book = Book(
+            settings.lines,
+            self.incarnation,
+            registry=CollectorRegistry(),
+            clock=clock,
+            wall=wall,
+        )
+        self.tracing = tracing.configure(
+            settings.trace.endpoint, "redline-runtime", settings.trace.sample_ratio
+        )
+        self.decoders = ThreadPoolExecutor(max(2, os.cpu_count() or 2), "decode")
+        self.in_flight: Callable[[Name], int] = lambda _: 0
+        self.stopping = asyncio.Event()
+        self.supervisors = {spec.name: self._supervise(spec) for spec in settings.residents}
+        self.snapshots: dict[Name, Snapshot] = {}
+        self._worker = worker
+        self._pool_epochs: dict[Name, int] = {}
+        self._applied: dict[Name, Level] = {}
+        self._trouble: dict[Name, str] = {}
+        self._tending: list[asyncio.Task[None]] = []
+
+    # ------------------------------------------------------------ life
+    def start(self) -> None:
+        """Start every engine, and the reflexes. Returns before the engines are ready."""
+        build = metadata.version("redline-omni")
+        self.book.exposition.info(catalog.BUILD_INFO).set(build)
+        for name, supervisor in self.supervisors.items():
+            self.book.open(self.versions[name])
+            supervisor.start()
+            self._tending.append(asyncio.create_task(self._tend(name), name=f"tend {name}"))
+
+    async def stop(self) -> None:
+        """End every engine, reap it, and send the last traces."""
+        self.stopping.set()
+        for task in self._tending:
+            task.cancel()
+        await asyncio.gather(*self._tending, return_exceptions=True)
+        await asyncio.gather(*(s.stop() for s in self.supervisors.values()))
+        self.decoders.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self.tracing.shutdown)
+
+    def _supervise(self, spec: ResidentSpec) -> Supervisor:
+        def begin() -> Life:
+            return LocalResident(
+                spec,
+                state_dir=self.settings.state_dir,
+                min_epoch=self.min_pool_epoch(spec.name),
+                on_snapshot=lambda snapshot: self._took_snapshot(spec.name, snapshot),
+                worker=self._worker,
+                clock=self.clock,
+            )
+
+        return Supervisor(spec.name, begin=begin, changed=self._state_changed, clock=self.clock)
+
+    # ------------------------------------------------------------ what is so now
+    def is_ready(self, name: Name) -> bool:
+        """Whether the resident can be given work."""
+        return self.supervisors[name].state is ResidentState.READY
+
+    def ready(self) -> frozenset[Name]:
+        """The residents that can be given work."""
+        return frozenset(name for name in self.supervisors if self.is_ready(name))
+
+    def min_pool_epoch(self, name: Name) -> int:
+        """The epoch below which nothing may be served, as it is on disk."""
+        return self.router.fence.min_pool_epochs.get(name, 0)
+
+    def pool_epoch(self, name: Name) -> int | None:
+        """The engine's pool epoch; None while it is not ready."""
+        return self._pool_epochs.get(name)
+
+    def saw_pool_epoch(self, name: Name, epoch: int) -> None:
+        """Take note of an engine's pool epoch; a new one starts a segment of evidence."""
+        if self._pool_epochs.get(name) != epoch:
+            self._pool_epochs[name] = epoch
+            self.note_change(name, f"pool epoch {epoch}")
+
+    def stamp(self, name: Name, session: str, request_id: str, operator: bool = False) -> Stamp:
+        """What a measurement made now carries."""
+        return Stamp(
+            resident=name,
+            version=self.versions[name],
+            session=session,
+            request_id=request_id,
+            pool_epoch=self.pool_epoch(name),
+            route_epoch=self.router.route.route_epoch,
+            level=self.levels.of(name),
+            operator=operator,
+        )
+
+    def observed(self) -> Observed:
+        """The answer to `GET /control` and to every order."""
+        route = self.router.route
+        return Observed(
+            incarnation=self.incarnation,
+            leader_epoch=self.router.fence.leader_epoch,
+            route_epoch=route.route_epoch,
+            stable=route.stable,
+            canary=route.canary,
+            canary_weight=self.router.canary_weight,
+            lease_left_s=self.router.lease_left_s,
+            residents=tuple(self._status(name) for name in self.supervisors),
+        )
+
+    def _status(self, name: Name) -> ResidentStatus:
+        supervisor = self.supervisors[name]
+        return ResidentStatus(
+            name=name,
+            version=self.versions[name],
+            state=supervisor.state,
+            weight=self.router.weight(name),
+            level=self.levels.of(name),
+            min_pool_epoch=self.min_pool_epoch(name),
+            pool_epoch=self.pool_epoch(name),
+            weights_digest=None if supervisor.ready is None else supervisor.ready.weights_digest,
+            in_flight=self.in_flight(name),
+            restarts=supervisor.restarts,
+            pid=supervisor.pid,
+            detail=supervisor.detail or self._trouble.get(name, ""),
+        )
+
+    def note_change(self, name: Name, detail: str) -> None:
+        """Evidence that a resident is no longer what it was: a new segment begins."""
+        body = ResidentChanged(
+            state=self.supervisors[name].state, pool_epoch=self.pool_epoch(name), detail=detail
+        )
+        self.book.note(self.stamp(name, "", ""), body)
+
+    def render_metrics(self, accept: str | None) -> tuple[bytes, str]:
+        """(body, content type) of a scrape."""
+        gauge = self.book.exposition.gauge
+        route = self.router.route
+        roles = {route.canary: Role.CANARY, route.stable: Role.STABLE}
+        restarts = self.book.exposition.counter(catalog.RESIDENT_RESTARTS)
+        info = self.book.exposition.info(catalog.RESIDENT_INFO)
+        gauge(catalog.ROUTE_EPOCH).set(route.route_epoch)
+        for status in (self._status(name) for name in self.supervisors):
+            version, level = status.version, status.level
+            gauge(catalog.RESIDENT_UP).set(float(self.is_ready(status.name)), version)
+            gauge(catalog.WEIGHT).set(status.weight / 100, version)
+            gauge(catalog.IN_FLIGHT).set(status.in_flight, version)
+            for part in level.__struct_fields__:
+                gauge(catalog.LEVEL).set(int(getattr(level, part)), version, part)
+            restarts.follow(status.restarts, version)
+            if status.weights_digest is not None and status.name in roles:
+                info.set(version, status.name, roles[status.name], status.weights_digest)
+        return self.book.exposition.render(accept)
+
+    # ------------------------------------------------------------ reflexes
+    async def _tend(self, name: Name) -> None:
+        """Recover the level when its lease is over, and see that the engine follows it."""
+        while True:
+            await asyncio.sleep(TEND_EVERY_S)
+            window_s = self.settings.lines.latency.window_s
+            p99 = self.book.latency.recent_p99(self.versions[name], self.clock(), window_s)
+            if self.levels.recover(name, p99):
+                self.note_change(name, "level recovered a step: its lease was not renewed")
+            await self._apply_level(name)
+
+    async def _apply_level(self, name: Name) -> None:
+        """Bring the engine to the level held; what fails shows, and is tried again."""
+        held, wanted = self._applied.get(name, Level()), self.levels.of(name)
+        if not self.is_ready(name) or (held.kv, held.shed) == (wanted.kv, wanted.shed):
+            return
+        try:
+            resident = self.supervisors[name].resident
+            await resident.set_shed(wanted.shed)
+            await resident.set_kv(wanted.kv)
+        except ResidentError as err:
+            self._trouble[name] = f"the level is not applied: {err}"
+            log.warning(self._trouble[name], extra={"resident": name})
+        else:
+            self._applied[name] = wanted
+            self._trouble.pop(name, None)
+
+    def _state_changed(self, name: Name) -> None:
+        supervisor = self.supervisors[name]
+        if supervisor.state is ResidentState.READY and supervisor.ready is not None:
+            self._became_ready(name, supervisor.ready)
+        else:
+            self._pool_epochs.pop(name, None)
+            if name == self.router.route.canary:
+                self.router.drop_canary()
+            self.note_change(name, supervisor.detail)
+
+    def _became_ready(self, name: Name, ready: Ready) -> None:
+        self._applied.pop(name, None)
+        self._trouble.pop(name, None)
+        self._pool_epochs[name] = ready.pool_epoch
+        self.note_change(name, f"ready with pool epoch {ready.pool_epoch}")
+
+    def _took_snapshot(self, name: Name, snapshot: Snapshot) -> None:
+        self.snapshots[name] = snapshot
+        self.book.snapshot(self.versions[name], snapshot)
+        if self.is_ready(name):
+            self.saw_pool_epoch(name, snapshot.pool_epoch)
+        for fault in snapshot.faults:
+            log.error("a pool invariant is broken: %s", fault, extra={"resident": name})

@@ -1,0 +1,173 @@
+"""From a request's content to the turns an engine takes: text, and media cut into slices."""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
+
+from monitors.contract import FaultFound
+from monitors.redlines import SchedulerLines
+from runtime.media.decode import decode
+from runtime.media.fidelity import Fidelity
+from runtime.media.limits import MediaError
+from runtime.media.slices import AudioSlice, ImageSlice, Slice, VideoSlice
+from runtime.openai_api import (
+    AudioContent,
+    ChatRequest,
+    ImageContent,
+    MediaContent,
+    Message,
+    TextContent,
+    VideoContent,
+)
+from runtime.openai_errors import ApiError, bad_request
+from runtime.residents.port import Array, AudioPart, ImagePart, Part, TextPart, Turn, VideoPart
+from runtime.settings import MediaLimits
+
+_DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[\w.+-]+=[^;,]*)*(;base64)?,", re.ASCII)
+_ATTACHMENT = "attachment:"
+
+Files = Mapping[str, bytes]
+
+
+@dataclass
+class Prompt:
+    """The turns of one request, the arrays they point at, and what was wrong with its media."""
+
+    turns: tuple[Turn, ...] = ()
+    arrays: list[Array] = field(default_factory=list[Array])
+    faults: list[FaultFound] = field(default_factory=list[FaultFound])
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How media is to be decoded for one request."""
+
+    limits: MediaLimits
+    fidelity: Fidelity
+    fps: float
+    slices: SchedulerLines
+
+
+def build(asked: ChatRequest, files: Files, how: Decoding) -> Prompt:
+    """Decodes all media of a request. Blocks: call it in a thread. Raises `ApiError`."""
+    prompt = Prompt()
+    turns: list[Turn] = []
+    for index, message in enumerate(asked.messages):
+        parts = _parts(message, f"messages.{index}.content", files, how, prompt)
+        role = "system" if message.role == "developer" else message.role
+        turns.append(Turn(role=role, parts=tuple(parts)))
+    prompt.turns = tuple(turns)
+    return prompt
+
+
+def has_video(asked: ChatRequest) -> bool:
+    """Whether the third milestone (S4.2) is due."""
+    return any(isinstance(p, VideoContent) for m in asked.messages for p in m.content)
+
+
+def _parts(message: Message, param: str, files: Files, how: Decoding, prompt: Prompt) -> list[Part]:
+    parts: list[Part] = []
+    for index, content in enumerate(message.content):
+        if isinstance(content, TextContent):
+            parts.append(TextPart(text=content.text))
+        else:
+            parts += _media(content, f"{param}.{index}", files, how, prompt)
+    return parts
+
+
+def _media(
+    content: MediaContent, param: str, files: Files, how: Decoding, prompt: Prompt
+) -> list[Part]:
+    match content:
+        case VideoContent():
+            kind, param = "video", f"{param}.video_url"
+            data = _fetch(content.video_url.url, param, files)
+        case ImageContent():
+            kind, param = "image", f"{param}.image_url"
+            data = _fetch(content.image_url.url, param, files)
+        case AudioContent():
+            kind, param = "audio", f"{param}.input_audio"
+            data = _audio_bytes(content.input_audio.data, param, files)
+    try:
+        clip = decode(
+            data,
+            kind=kind,
+            limits=how.limits,
+            fidelity=how.fidelity,
+            param=param,
+            fps=how.fps,
+            lines=how.slices,
+        )
+    except MediaError as err:
+        status = 413 if err.too_large else 400
+        raise ApiError(status, str(err), code=err.code, param=err.param) from err
+    prompt.faults += clip.report.faults()
+    return [_part(piece, prompt.arrays) for piece in clip.slices]
+
+
+def _part(piece: Slice, arrays: list[Array]) -> Part:
+    index = len(arrays)
+    match piece:
+        case VideoSlice():
+            arrays.append(piece.frames)
+            return VideoPart(
+                index=index,
+                start_ms=piece.start_ms,
+                pts_ms=piece.pts_ms,
+                grid_ms=piece.grid_ms,
+                digest=piece.digest,
+                key_frame=piece.key_frame,
+                signature=piece.signature,
+            )
+        case AudioSlice():
+            arrays.append(piece.pcm)
+            return AudioPart(index=index, start_ms=piece.start_ms, digest=piece.digest)
+        case ImageSlice():
+            arrays.append(piece.pixels)
+            return ImagePart(index=index, digest=piece.digest)
+
+
+def _fetch(url: str, param: str, files: Files) -> bytes:
+    if url.startswith(_ATTACHMENT):
+        return _attached(url, param, files)
+    head = _DATA_URL.match(url)
+    if head is None:
+        shown = url[:40] + ("…" if len(url) > 40 else "")
+        raise bad_request(
+            f"{param}: {shown!r} is not taken: send a data: URL, or upload the file and name it "
+            "attachment:NAME (addresses are not fetched from here)",
+            param=param,
+            code="unsupported_url",
+        )
+    payload = url[head.end() :]
+    return _base64(payload, param) if head[1] else unquote_to_bytes(payload)
+
+
+def _audio_bytes(data: str, param: str, files: Files) -> bytes:
+    if data.startswith(_ATTACHMENT):
+        return _attached(data, param, files)
+    return _fetch(data, param, files) if data.startswith("data:") else _base64(data, param)
+
+
+def _attached(reference: str, param: str, files: Files) -> bytes:
+    name = reference.removeprefix(_ATTACHMENT)
+    if name not in files:
+        there = ", ".join(sorted(files)) or "none: send multipart/form-data with the file in it"
+        raise bad_request(
+            f"{param}: no uploaded file is called {name!r}; there are: {there}",
+            param=param,
+            code="attachment_not_found",
+        )
+    return files[name]
+
+
+def _base64(text: str, param: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as err:
+        raise bad_request(
+            f"{param}: is not base64 ({err})", param=param, code="invalid_base64"
+        ) from err

@@ -1,0 +1,89 @@
+"""Reads a request's body within the limits: JSON, or a multipart upload with files beside it."""
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+
+from fastapi import Request
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from runtime.openai_errors import ApiError, bad_request
+from runtime.settings import MediaLimits
+
+REQUEST_FIELD = "request"
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The request's JSON, the files that came with it, and when its last byte did."""
+
+    body: bytes
+    files: dict[str, bytes]
+    at: float
+
+
+async def read(request: Request, limits: MediaLimits, clock: Callable[[], float]) -> Upload:
+    """The whole upload. Raises `ApiError` beyond `limits.body_bytes`, or for a broken form."""
+    body = await read_body(request, limits.body_bytes)
+    at = clock()
+    if request.headers.get("content-type", "").startswith("multipart/form-data"):
+        return await _split(request, body, limits, at)
+    return Upload(body, {}, at)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body, at most `limit` bytes of it. Raises `ApiError` (413) beyond that."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
+
+
+async def _split(request: Request, body: bytes, limits: MediaLimits, at: float) -> Upload:
+    parser = MultiPartParser(
+        request.headers,
+        _once(body),
+        max_files=limits.items,
+        max_fields=1,
+        max_part_size=limits.body_bytes,
+    )
+    try:
+        form = await parser.parse()
+    except (MultiPartException, UnicodeDecodeError) as err:
+        raise bad_request(f"the multipart form is broken: {err}", code="invalid_form") from err
+    try:
+        field = form.get(REQUEST_FIELD)
+        if field is None:
+            message = f"the multipart form needs a {REQUEST_FIELD!r} field with the JSON request"
+            raise bad_request(message, param=REQUEST_FIELD, code="invalid_form")
+        text = await field.read() if isinstance(field, UploadFile) else field.encode()
+        return Upload(text, await _files(form.multi_items()), at)
+    finally:
+        await form.close()
+
+
+async def _files(items: list[tuple[str, UploadFile | str]]) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for field, item in items:
+        if field == REQUEST_FIELD or not isinstance(item, UploadFile):
+            continue
+        name = item.filename or ""
+        if not name or name in files:
+            message = f"each uploaded file needs a name of its own, not {name!r}"
+            raise bad_request(message, param=field, code="invalid_form")
+        files[name] = await item.read()
+    return files
+
+
+async def _once(body: bytes) -> AsyncGenerator[bytes, None]:
+    yield body
+
+
+def _too_large(limit: int) -> ApiError:
+    message = f"the body is larger than {limit} bytes (limits.body_bytes): send less"
+    return ApiError(413, message, code="body_too_large")

@@ -1,0 +1,155 @@
+"""Watches one request on one resident: milestones, lines, faults and its one ending."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+
+from monitors.contract import FaultFound, RequestFinished, ResidencySampled
+from monitors.detectors import lip_sync, pixels
+from monitors.detectors.playout import PlayoutClock
+from monitors.detectors.speech import SpeechAudit
+from monitors.labels import Fault, Grade, Milestone, Origin, Outcome
+from monitors.redlines import LatencyLines
+from runtime.book import Book, Stamp
+from runtime.openai_answer import SPEECH_HZ
+from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
+from runtime.traces import RequestTrace
+
+CODEC_FRAME_SAMPLES = SPEECH_HZ // 50  # one codec frame is 20 ms (S3.1)
+_TIMER_SLACK_S = 0.001  # timers may fire a clock tick early
+
+
+class Watch:
+    """Measures from `since`, the time of the last input byte, on `clock` (monotonic seconds).
+
+    Writes to the book as things happen. After `finish` or `abandon` it is silent.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        stamp: Stamp,
+        *,
+        since: float,
+        expects: Collection[Milestone],
+        lines: LatencyLines,
+        clock: Callable[[], float],
+        trace: RequestTrace,
+    ) -> None:
+        self.stamp = stamp
+        self.first_output: dict[Milestone, float | None] = dict.fromkeys(expects)
+        self.outcome = Outcome.REFUSED  # until it is known: it never reached the resident
+        self.over = False
+        self._book = book
+        self._since = since
+        self._clock = clock
+        self._trace = trace
+        self._lines_s = sorted({lines.first_packet_s, lines.degrade_s})
+        self._crossed: set[tuple[Milestone, float]] = set()
+        self._faults: set[Fault] = set()
+        self._text: list[str] = []
+        self._speech = Milestone.FIRST_AUDIO_PACKET in self.first_output
+        self._audit = SpeechAudit(CODEC_FRAME_SAMPLES, SPEECH_HZ)
+        self._playout = PlayoutClock(SPEECH_HZ)
+        self._frames = 0
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def start_timers(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a line that is crossed in silence noted at its crossing."""
+        for line_s in self._lines_s:
+            left = self._since + line_s - self._clock()
+            self._timers.append(loop.call_later(max(0.0, left) + _TIMER_SLACK_S, self.tick))
+
+    def tick(self) -> None:
+        """Note each line that a first output is past without having come."""
+        elapsed = self._clock() - self._since
+        for milestone, seconds in self.first_output.items():
+            if seconds is None:
+                self._cross(milestone, elapsed)
+
+    def found(self, faults: Iterable[FaultFound]) -> None:
+        """Detectors spoke; what came in with the input is shown and never counts."""
+        for fault in faults:
+            self._book.fault(self.stamp, fault)
+            if fault.grade is Grade.HARD and fault.origin is not Origin.INPUT:
+                self._faults.add(fault.fault)
+
+    def prefilled(self, event: VideoPrefilled) -> None:
+        """The first key frame is in the Thinker."""
+        self._reach(Milestone.FIRST_VIDEO_FRAME, event.at)
+        if event.mean_abs_error is not None:
+            self.found(pixels.faults(event.mean_abs_error))
+
+    def sent(self, event: TextDelta | AudioDelta) -> None:
+        """A delta has just been handed to the socket."""
+        now = self._clock()
+        match event:
+            case TextDelta():
+                self._text.append(event.text)
+                self._reach(Milestone.FIRST_TOKEN, now)
+            case AudioDelta():
+                self._frames += event.frames
+                self._audit.feed(event.frames, event.pcm)
+                self._playout.feed(now, len(event.pcm) // 2)
+                self._reach(Milestone.FIRST_AUDIO_PACKET, now)
+
+    def finish(self, outcome: Outcome, finished: Finished | None = None) -> None:
+        """The request's one ending. `finished` is there when the engine brought it to its end."""
+        if self.over:
+            return
+        self.outcome = outcome
+        if finished is not None:
+            self._judge_whole(finished)
+        elif outcome in (Outcome.FAILED, Outcome.LOST) and self._frames:
+            self.found(self._audit.close(None, "".join(self._text)))
+        faulted = bool(self._faults) or outcome in (Outcome.FAILED, Outcome.LOST)
+        ending = RequestFinished(
+            outcome=outcome,
+            faulted=faulted,
+            cached_tokens=finished.cached_tokens if finished else None,
+            prompt_tokens=finished.prompt_tokens if finished else None,
+        )
+        self._book.finished(self.stamp, ending, self._faults)
+        self._book.played(self.stamp, self._playout.speech_s, self._playout.underrun_s)
+        self._close()
+
+    def abandon(self) -> None:
+        """The request never reached this resident: it has no ending here."""
+        self._close()
+
+    def _judge_whole(self, finished: Finished) -> None:
+        self.found(lip_sync.faults(finished.av_offset_ms))
+        if self._speech:
+            self._audit.feed(max(0, finished.codec_frames - self._frames), b"")  # never sent
+            self.found(self._audit.close(finished.speech_reason, "".join(self._text)))
+        self._book.residency(
+            self.stamp,
+            (
+                ResidencySampled(
+                    modality=each.modality,
+                    hit_mass=each.hit_mass,
+                    lookup_mass=each.lookup_mass,
+                    warm=self._book.is_warm(self.stamp),
+                )
+                for each in finished.residency
+            ),
+        )
+
+    def _reach(self, milestone: Milestone, at: float) -> None:
+        if self.over or self.first_output.get(milestone, 0.0) is not None:
+            return
+        seconds = max(0.0, at - self._since)
+        self._cross(milestone, seconds)
+        self.first_output[milestone] = seconds
+        self._trace.first(milestone, seconds)
+        self._book.reached(self.stamp, milestone, seconds, self._trace.trace_id)
+
+    def _cross(self, milestone: Milestone, seconds: float) -> None:
+        for line_s in self._lines_s:
+            if seconds > line_s and (milestone, line_s) not in self._crossed:
+                self._crossed.add((milestone, line_s))
+                self._book.crossed(self.stamp, milestone, line_s)
+
+    def _close(self) -> None:
+        self.over = True
+        for timer in self._timers:
+            timer.cancel()

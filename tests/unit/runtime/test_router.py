@@ -1,0 +1,229 @@
+"""The router alone: shares, stickiness, the canary's lease, and orders that are refused."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from monitors.contract import Route
+from runtime.router import Fence, OrderRefused, Router, UnknownResident
+
+BOTH = frozenset({"a", "b"})
+SESSIONS = [f"session-{i}" for i in range(4_000)]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def a_route(epoch: int, weight: int = 0, **more: object) -> Route:
+    given = {"leader_epoch": 1, "route_epoch": epoch, "stable": "b", "canary": "a"}
+    return Route(**{**given, "canary_weight": weight, **more})  # type: ignore[arg-type]
+
+
+def a_router(clock: Clock | None = None) -> Router:
+    fence = Fence(leader_epoch=0, route=a_route(0, leader_epoch=0), min_pool_epochs={})
+    return Router(fence, {"a": "v2", "b": "v1"}, clock=clock or Clock())
+
+
+def take(router: Router, route: Route, ready: frozenset[str] = BOTH) -> None:
+    router.take(router.fence_after(route, ready))
+
+
+def canary_sessions(router: Router) -> set[str]:
+    return {session for session in SESSIONS if router.pick(session) == "a"}
+
+
+def test_it_boots_with_the_canary_at_0() -> None:
+    router = a_router()
+    assert (router.weight("a"), router.weight("b")) == (0, 100)
+    assert canary_sessions(router) == set()
+
+
+def test_five_percent_of_sessions_go_to_the_canary() -> None:
+    router = a_router()
+    take(router, a_route(1, 5))
+    assert 0.035 < len(canary_sessions(router)) / len(SESSIONS) < 0.065
+
+
+def test_a_larger_weight_keeps_the_sessions_the_canary_had() -> None:
+    router = a_router()
+    take(router, a_route(1, 5))
+    few = canary_sessions(router)
+    take(router, a_route(2, 50))
+    many = canary_sessions(router)
+    assert few < many
+    take(router, a_route(3, 5))
+    assert canary_sessions(router) == few, "going back must not leave sessions behind"
+
+
+def test_another_version_gets_other_sessions() -> None:
+    one = a_router()
+    other = Router(one.fence, {"a": "v3", "b": "v1"}, clock=Clock())
+    for router in (one, other):
+        take(router, a_route(1, 5))
+    assert canary_sessions(one) != canary_sessions(other)
+
+
+def test_an_expired_lease_sends_the_weight_to_0_and_a_renewal_brings_it_back() -> None:
+    clock = Clock()
+    router = a_router(clock)
+    take(router, a_route(1, 50, lease_s=10.0))
+    clock.now += 9.9
+    assert router.weight("a") == 50
+    clock.now += 0.2
+    assert (router.weight("a"), router.weight("b"), router.lease_left_s) == (0, 100, 0.0)
+    assert canary_sessions(router) == set()
+    take(router, a_route(1, 50, lease_s=10.0))
+    assert router.weight("a") == 50
+
+
+def test_the_stable_resident_never_expires() -> None:
+    clock = Clock()
+    router = a_router(clock)
+    clock.now += 1e9
+    assert router.weight("b") == 100
+
+
+def test_roles_swap_by_a_new_route() -> None:
+    router = a_router()
+    take(router, a_route(1, 100))
+    take(router, a_route(2, 0, stable="a", canary="b"))
+    assert (router.weight("a"), router.weight("b")) == (100, 0)
+    assert router.pick("anybody") == "a"
+
+
+def test_a_stale_leader_is_refused() -> None:
+    router = a_router()
+    take(router, a_route(1, leader_epoch=7))
+    with pytest.raises(OrderRefused, match="leader epoch 6 is stale: 7 leads"):
+        router.fence_after(a_route(2, leader_epoch=6), BOTH)
+    with pytest.raises(OrderRefused, match="stale"):
+        router.admit(6)
+
+
+@pytest.mark.parametrize(
+    "route", [a_route(4), a_route(5, 6), a_route(5, 5, stable="a", canary="b"), a_route(5)]
+)
+def test_a_change_of_route_needs_a_larger_epoch(route: Route) -> None:
+    router = a_router()
+    take(router, a_route(5, 5))
+    with pytest.raises(OrderRefused, match="5 is held"):
+        router.fence_after(route, BOTH)
+
+
+def test_a_new_leader_may_renew_the_route_of_the_old_one() -> None:
+    router = a_router()
+    take(router, a_route(5, 5))
+    take(router, a_route(5, 5, leader_epoch=2, lease_s=3.0))
+    assert router.fence.leader_epoch == 2
+    assert router.lease_left_s == 3.0
+
+
+@pytest.mark.parametrize("missing", ["a", "b"])
+def test_a_canary_gets_no_traffic_unless_both_residents_are_ready(missing: str) -> None:
+    with pytest.raises(OrderRefused, match=f"not ready: {missing}"):
+        a_router().fence_after(a_route(1, 5), BOTH - {missing})
+
+
+def test_nothing_blocks_a_move_to_the_stable_resident() -> None:
+    router = a_router()
+    take(router, a_route(1, 5))
+    take(router, a_route(2, 0), ready=frozenset())
+    assert router.weight("a") == 0
+
+
+@pytest.mark.parametrize(
+    ("route", "words"),
+    [
+        (a_route(1, 5, canary=None), "without a canary"),
+        (a_route(1, 0, canary="b"), "name two residents"),
+    ],
+)
+def test_a_route_that_makes_no_sense_is_refused(route: Route, words: str) -> None:
+    with pytest.raises(OrderRefused, match=words):
+        a_router().fence_after(route, BOTH)
+
+
+def test_an_unknown_resident_is_named_with_those_there_are() -> None:
+    with pytest.raises(UnknownResident, match="'c'; there are: a, b"):
+        a_router().fence_after(a_route(1, canary="c"), BOTH)
+
+
+def test_a_canary_that_died_has_no_weight_until_the_route_is_taken_again() -> None:
+    router = a_router()
+    take(router, a_route(1, 5))
+    router.drop_canary()
+    assert router.weight("a") == 0
+    take(router, a_route(1, 5))
+    assert router.weight("a") == 5
+
+
+class RouterMachine(RuleBasedStateMachine):
+    """Any orders from any leaders in any order: what must hold, holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.router = a_router(self.clock)
+        self.leader = self.epoch = 0
+        self.ready: frozenset[str] = BOTH
+
+    @rule(
+        leader=st.integers(0, 4),
+        epoch=st.integers(0, 6),
+        weight=st.sampled_from([0, 5, 50, 100]),
+        swapped=st.booleans(),
+        lease_s=st.floats(0.5, 20.0),
+    )
+    def order(self, leader: int, epoch: int, weight: int, swapped: bool, lease_s: float) -> None:
+        stable, canary = ("a", "b") if swapped else ("b", "a")
+        route = a_route(
+            epoch, weight, leader_epoch=leader, stable=stable, canary=canary, lease_s=lease_s
+        )
+        try:
+            take(self.router, route, self.ready)
+        except OrderRefused:
+            return
+        assert leader >= self.leader
+        assert epoch >= self.epoch
+        assert not weight or self.ready == BOTH
+        self.leader, self.epoch = leader, epoch
+
+    @rule(seconds=st.floats(0.0, 15.0))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @rule(name=st.sampled_from(["a", "b"]))
+    def changes(self, name: str) -> None:
+        self.ready = self.ready ^ {name}
+        if name == self.router.route.canary and name not in self.ready:
+            self.router.drop_canary()
+
+    @invariant()
+    def weights_sum_to_100(self) -> None:
+        assert self.router.weight("a") + self.router.weight("b") == 100
+
+    @invariant()
+    def epochs_are_those_last_taken(self) -> None:
+        assert self.router.fence.leader_epoch == self.leader
+        assert self.router.route.route_epoch == self.epoch
+
+    @invariant()
+    def a_canary_with_traffic_is_ready_and_within_its_lease(self) -> None:
+        if self.router.canary_weight:
+            assert self.router.route.canary in self.ready
+            assert self.router.lease_left_s > 0.0
+
+    @invariant()
+    def no_weight_no_sessions(self) -> None:
+        picked = {self.router.pick(session) for session in SESSIONS[:20]}
+        assert all(self.router.weight(name) > 0 for name in picked)
+
+
+TestRouterMachine = RouterMachine.TestCase
+TestRouterMachine.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)

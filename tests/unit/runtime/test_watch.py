@@ -1,0 +1,229 @@
+"""One request watched: milestones, lines crossed in silence, faults, and one ending."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from monitors import tracing
+from monitors.contract import (
+    FaultFound,
+    Level,
+    LineCrossed,
+    MilestoneReached,
+    RequestFinished,
+)
+from monitors.labels import Fault, Grade, Milestone, Origin, Outcome
+from monitors.redlines import RedLines
+from runtime.book import Book, Stamp
+from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
+from runtime.traces import RequestTrace
+from runtime.watch import Watch
+
+LINES = RedLines()
+TEXT = TextDelta(request_id="r", text="hello ", tokens=1)
+TOKEN, AUDIO, VIDEO = Milestone
+
+
+def tone(frames: int) -> AudioDelta:
+    """A tone that fades out, as an utterance does."""
+    at = np.arange(frames * 480) / 24_000
+    pcm = 8_000 * np.sin(2 * np.pi * 440 * at) * np.linspace(1.0, 0.0, len(at))
+    return AudioDelta(request_id="r", pcm=pcm.astype("<i2").tobytes(), frames=frames)
+
+
+def an_end(**more: Any) -> Finished:
+    given = {
+        "request_id": "r", "text_reason": "stop", "speech_reason": None, "prompt_tokens": 5,
+        "cached_tokens": 3, "completion_tokens": 2, "codec_frames": 0, "samples": 0,
+        "av_offset_ms": None, "residency": (), "queue_s": 0.0, "encode_s": 0.0,
+        "prefill_s": 0.0, "decode_s": 0.0,
+    }  # fmt: skip
+    return Finished(**{**given, **more})
+
+
+class Scene:
+    """A watch over a request that came in at 10.0, with everything it wrote."""
+
+    def __init__(self, *expects: Milestone, operator: bool = False) -> None:
+        self.now = 10.0
+        self.book = Book(
+            LINES, "inc", registry=CollectorRegistry(), clock=lambda: self.now, wall=lambda: 0.0
+        )
+        stamp = Stamp("a", "v2", "s", "r", 1, 1, Level(), operator)
+        trace = RequestTrace(tracing.configure(None, "test"), {}, {})
+        self.watch = Watch(
+            self.book,
+            stamp,
+            since=10.0,
+            expects=expects or (TOKEN,),
+            lines=LINES.latency,
+            clock=lambda: self.now,
+            trace=trace,
+        )
+
+    def at(self, seconds: float) -> Watch:
+        self.now = 10.0 + seconds
+        return self.watch
+
+    async def said(self, kind: type[Any]) -> list[Any]:
+        batch = await self.book.evidence.after("inc", 0)
+        return [entry.body for entry in batch.entries if isinstance(entry.body, kind)]
+
+
+async def test_a_first_token_in_time_is_a_milestone_and_crosses_nothing() -> None:
+    scene = Scene()
+    scene.at(0.1).sent(TEXT)
+    scene.at(0.5).sent(TEXT)
+    scene.watch.tick()
+    (reached,) = await scene.said(MilestoneReached)
+    assert (reached.milestone, round(reached.seconds, 6)) == (TOKEN, 0.1)
+    assert await scene.said(LineCrossed) == []
+
+
+async def test_a_request_in_silence_crosses_each_line_once_when_it_passes_it() -> None:
+    scene = Scene(TOKEN, AUDIO)
+    scene.at(0.249).tick()
+    assert await scene.said(LineCrossed) == []
+    scene.at(0.251).tick()
+    scene.at(0.3).tick()
+    crossed = await scene.said(LineCrossed)
+    assert [(c.milestone, c.line_s) for c in crossed] == [(TOKEN, 0.25), (AUDIO, 0.25)]
+    scene.at(0.401).tick()
+    scene.at(0.5).sent(TEXT)
+    crossed = await scene.said(LineCrossed)
+    assert [(c.milestone, c.line_s) for c in crossed[2:]] == [(TOKEN, 0.4), (AUDIO, 0.4)]
+    rows = {row.milestone: row for row in scene.book.latency.rows()}
+    assert (rows[TOKEN].over, rows[TOKEN].count) == (1, 1)
+    assert (rows[AUDIO].over, rows[AUDIO].count) == (1, 0)
+
+
+async def test_a_late_milestone_crosses_its_lines_even_if_no_timer_ran() -> None:
+    scene = Scene()
+    scene.at(0.45).sent(TEXT)
+    assert [c.line_s for c in await scene.said(LineCrossed)] == [0.25, 0.4]
+
+
+async def test_only_milestones_that_are_due_are_counted() -> None:
+    scene = Scene(TOKEN)
+    scene.at(0.1).sent(tone(2))
+    scene.at(0.1).prefilled(VideoPrefilled(request_id="r", at=10.1))
+    assert await scene.said(MilestoneReached) == []
+
+
+async def test_the_first_video_frame_is_timed_by_the_engine() -> None:
+    scene = Scene(VIDEO)
+    scene.at(0.3).prefilled(VideoPrefilled(request_id="r", at=10.2, mean_abs_error=0.1))
+    (reached,) = await scene.said(MilestoneReached)
+    assert (reached.milestone, round(reached.seconds, 6)) == (VIDEO, 0.2)
+    assert await scene.said(FaultFound) == []
+
+
+async def test_a_request_ends_once() -> None:
+    scene = Scene()
+    scene.at(0.1).sent(TEXT)
+    scene.watch.finish(Outcome.OK, an_end())
+    scene.watch.finish(Outcome.CANCELLED)
+    scene.at(9.0).tick()
+    (ending,) = await scene.said(RequestFinished)
+    assert ending == RequestFinished(
+        outcome=Outcome.OK, faulted=False, cached_tokens=3, prompt_tokens=5
+    )
+    assert await scene.said(LineCrossed) == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "faulted"),
+    [(Outcome.FAILED, True), (Outcome.LOST, True), (Outcome.CANCELLED, False)],
+)
+async def test_an_ending_counts_against_the_resident_unless_the_client_left(
+    outcome: Outcome, faulted: bool
+) -> None:
+    scene = Scene()
+    scene.watch.finish(outcome)
+    (ending,) = await scene.said(RequestFinished)
+    assert ending.faulted is faulted
+    assert scene.book.faults.rows()[0].faulted == int(faulted)
+
+
+async def test_a_request_refused_by_the_engine_is_shown_and_not_judged() -> None:
+    scene = Scene()
+    scene.watch.finish(Outcome.REFUSED)
+    (ending,) = await scene.said(RequestFinished)
+    assert not ending.faulted
+    assert scene.book.faults.rows() == ()
+
+
+async def test_a_fault_of_the_input_never_makes_a_request_faulted() -> None:
+    scene = Scene()
+    broken = FaultFound(
+        fault=Fault.VIDEO_CORRUPT, grade=Grade.HARD, origin=Origin.INPUT, rule="hole", detail=""
+    )
+    scene.watch.found([broken])
+    scene.watch.finish(Outcome.OK, an_end())
+    assert await scene.said(FaultFound) == [broken]
+    assert not (await scene.said(RequestFinished))[0].faulted
+
+
+async def test_pixels_that_changed_on_the_way_are_a_fault_of_the_pipeline() -> None:
+    scene = Scene(VIDEO)
+    scene.watch.prefilled(VideoPrefilled(request_id="r", at=10.2, mean_abs_error=40.0))
+    scene.watch.finish(Outcome.OK, an_end())
+    (found,) = await scene.said(FaultFound)
+    assert (found.fault, found.origin) == (Fault.VIDEO_CORRUPT, Origin.PIPELINE)
+    assert (await scene.said(RequestFinished))[0].faulted
+
+
+async def test_sound_out_of_step_with_the_picture_is_a_fault() -> None:
+    scene = Scene()
+    scene.watch.finish(Outcome.OK, an_end(av_offset_ms=400.0))
+    assert [f.fault for f in await scene.said(FaultFound)] == [Fault.LIP_DESYNC]
+
+
+async def test_whole_speech_is_no_fault() -> None:
+    scene = Scene(AUDIO)
+    scene.at(0.1).sent(TEXT)
+    scene.watch.sent(tone(10))
+    scene.watch.finish(Outcome.OK, an_end(speech_reason="stop", codec_frames=10))
+    assert [f for f in await scene.said(FaultFound) if f.grade is Grade.HARD] == []
+
+
+@pytest.mark.parametrize(
+    ("end", "rule"),
+    [
+        ({"speech_reason": "length", "codec_frames": 10}, "length"),
+        ({"speech_reason": "stop", "codec_frames": 14}, "samples_lost"),
+    ],
+)
+async def test_speech_that_was_cut_short_is_a_fault(end: dict[str, Any], rule: str) -> None:
+    scene = Scene(AUDIO)
+    scene.at(0.1).sent(tone(10))
+    scene.watch.finish(Outcome.OK, an_end(**end))
+    assert rule in [f.rule for f in await scene.said(FaultFound)]
+    assert (await scene.said(RequestFinished))[0].faulted
+
+
+async def test_speech_that_a_lost_engine_left_unfinished_is_a_fault() -> None:
+    scene = Scene(AUDIO)
+    scene.at(0.1).sent(tone(10))
+    scene.watch.finish(Outcome.LOST)
+    assert "no_final_event" in [f.rule for f in await scene.said(FaultFound)]
+
+
+async def test_operator_traffic_is_marked_and_stays_out_of_the_tables() -> None:
+    scene = Scene(operator=True)
+    scene.at(0.5).sent(TEXT)
+    scene.watch.finish(Outcome.FAILED)
+    batch = await scene.book.evidence.after("inc", 0)
+    assert batch.entries
+    assert all(entry.operator for entry in batch.entries)
+    assert scene.book.latency.rows() == ()
+    assert scene.book.faults.rows() == ()
+
+
+async def test_a_request_that_never_reached_the_resident_has_no_ending() -> None:
+    scene = Scene()
+    scene.watch.abandon()
+    scene.watch.finish(Outcome.CANCELLED)
+    assert await scene.said(RequestFinished) == []
