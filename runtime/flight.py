@@ -184,6 +184,7 @@ class Flight:
             since=since,
             expects=ask.expects(),
             lines=plane.settings.lines.latency,
+            samples_per_frame=plane.samples_per_frame(name),
             clock=plane.clock,
             trace=self.trace,
         )

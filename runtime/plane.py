@@ -21,7 +21,7 @@ from runtime.residents.local import WORKER, LocalResident
 from runtime.residents.port import Ready, ResidentError, Snapshot
 from runtime.router import Fence, Router
 from runtime.settings import ResidentSpec, RuntimeSettings
-from runtime.supervisor import Life, Supervisor
+from runtime.supervisor import Life, NotReady, Supervisor
 from runtime.witness import Witnesses
 
 TEND_EVERY_S = 0.25
@@ -147,6 +147,13 @@ class DataPlane:
             level=self.levels.of(name),
             operator=operator,
         )
+
+    def samples_per_frame(self, name: Name) -> int:
+        """What each of a ready resident's codec frames must give. Raises `NotReady`."""
+        ready = self.supervisors[name].ready
+        if ready is None:
+            raise NotReady(f"resident {name!r} has not said yet what it is")
+        return ready.samples_per_frame
 
     def observed(self) -> Observed:
         """The answer to `GET /control` and to every order."""

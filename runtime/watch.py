@@ -14,7 +14,6 @@ from runtime.openai_answer import SPEECH_HZ
 from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
 from runtime.traces import RequestTrace
 
-CODEC_FRAME_SAMPLES = SPEECH_HZ // 50  # one codec frame is 20 ms (S3.1)
 _TIMER_SLACK_S = 0.001  # timers may fire a clock tick early
 
 
@@ -32,6 +31,7 @@ class Watch:
         since: float,
         expects: Collection[Milestone],
         lines: LatencyLines,
+        samples_per_frame: int,
         clock: Callable[[], float],
         trace: RequestTrace,
     ) -> None:
@@ -48,7 +48,7 @@ class Watch:
         self._faults: set[Fault] = set()
         self._text: list[str] = []
         self._speech = Milestone.FIRST_AUDIO_PACKET in self.first_output
-        self._audit = SpeechAudit(CODEC_FRAME_SAMPLES, SPEECH_HZ)
+        self._audit = SpeechAudit(samples_per_frame, SPEECH_HZ)
         self._playout = PlayoutClock(SPEECH_HZ)
         self._frames = 0
         self._timers: list[asyncio.TimerHandle] = []
@@ -77,7 +77,7 @@ class Watch:
         """The first key frame is in the Thinker."""
         self._reach(Milestone.FIRST_VIDEO_FRAME, event.at)
         if event.mean_abs_error is not None:
-            self.found(pixels.faults(event.mean_abs_error))
+            self.found(pixels.faults(event.mean_abs_error, event.max_abs_error))
 
     def sent(self, event: TextDelta | AudioDelta) -> None:
         """A delta has just been handed to the socket."""

@@ -11,6 +11,7 @@ from runtime.kv.reuse import load_policy
 from runtime.kv.slabs import EXTENT_PAGES
 from runtime.model import attention
 from runtime.model.checkpoint import Checkpoint
+from runtime.model.codec import CodecStream
 from runtime.model.thinker import SegmentEmbedding, Thinker
 from runtime.residents.port import Capabilities, Ready
 
@@ -65,6 +66,7 @@ def ready(checkpoint: Checkpoint, settings: EngineSettings, cache: KvCache) -> R
         layers=cache.pool.layers,
         page_bytes=cache.pool.shape.native_bytes,
         pool_pages=cache.pool.arena.extents * EXTENT_PAGES,
+        samples_per_frame=CodecStream(checkpoint).samples_per_frame,
         capabilities=Capabilities(
             flush=True,
             probe=True,

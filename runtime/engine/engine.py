@@ -288,11 +288,13 @@ class Engine:
         assert request.sequence is not None
         last = self._forward.prefill(request, request.sequence)
         if request.video_reached():
+            off = request.pixels_off
             self._events.append(
                 VideoPrefilled(
                     request_id=request.request_id,
                     at=self._clock(),
-                    mean_abs_error=request.pixels_off,
+                    mean_abs_error=None if off is None else off.mean,
+                    max_abs_error=None if off is None else off.worst,
                 )
             )
         if last:
@@ -362,11 +364,11 @@ def _failed(request_id: str, kind: FailedKind, message: str) -> Failed:
     return Failed(request_id=request_id, kind=kind, message=message)
 
 
-def _pixels_off(prompt: Prompt) -> float | None:
+def _pixels_off(prompt: Prompt) -> pixels.Difference | None:
     """How far the first key frame's slice is from what was sent, in grey levels."""
     for segment in prompt.segments:
         part = segment.part
         if isinstance(part, VideoPart) and part.key_frame and part.signature:
             assert segment.media is not None
-            return pixels.compare(part.signature, pixels.signature(segment.media)).mean
+            return pixels.compare(part.signature, pixels.signature(segment.media))
     return None

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from monitors.detectors import pixels
 from monitors.labels import Modality
 from runtime.engine.scheduler import RequestView
 from runtime.engine.speech import Speech
@@ -29,7 +30,7 @@ class Request:
         prompt: Prompt,
         tokenizer: Any,
         speech: Speech | None,
-        pixels_off: float | None,
+        pixels_off: pixels.Difference | None,
         now: float,
     ) -> None:
         self.asked = asked

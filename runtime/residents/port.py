@@ -134,6 +134,7 @@ class VideoPrefilled(Wire, frozen=True, tag="video_prefilled"):
     request_id: str
     at: float
     mean_abs_error: float | None = None  # received against sent signature; None: not sent
+    max_abs_error: float | None = None
 
 
 class TextDelta(Wire, frozen=True, tag="text_delta"):
@@ -208,6 +209,7 @@ class Ready(Wire, frozen=True, tag="ready"):
     layers: int
     page_bytes: int
     pool_pages: int
+    samples_per_frame: int  # of speech, at 24 kHz: what each codec frame must give
     capabilities: Capabilities
 
 

@@ -40,6 +40,10 @@ def rollout(stack: RunningStack) -> dict[str, Any]:
     return stack.get("control", "/api/status")["rollout"]
 
 
+def cache_rows(stack: RunningStack) -> list[dict[str, Any]]:
+    return stack.get("runtime", "/tables")["cache"]
+
+
 def pinned(stack: RunningStack, resident: str, text: str) -> dict[str, Any]:
     """A text turn pinned by hand to one resident; its usage tells what the cache gave."""
     body = {"model": "redline", "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
@@ -76,7 +80,7 @@ def test_the_three_tables_hold_the_request(stack: RunningStack) -> None:
     assert counts["first_audio_packet"] >= 1
     assert counts["first_video_frame"] >= 1
     assert {r["modal"] for r in tables["cache"]} >= {"text", "audio", "video"}
-    assert any(r["hit_rate"] is not None for r in tables["cache"])
+    wait_until(lambda: any(r["hit_rate"] is not None for r in cache_rows(stack)), 10)
     assert all(r["faulted"] == 0 for r in tables["faults"] if r["version"] == "tiny-omni-1")
     assert "first_audio_packet" in stack.cli("tables", "--once")
 

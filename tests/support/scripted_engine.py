@@ -217,6 +217,7 @@ class ScriptedEngine:
             layers=1,
             page_bytes=PAGE_BYTES,
             pool_pages=1000,
+            samples_per_frame=480,
             capabilities=Capabilities(
                 flush=True,
                 probe=True,

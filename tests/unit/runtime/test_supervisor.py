@@ -21,7 +21,7 @@ def a_ready(epoch: int) -> Ready:
     )  # fmt: skip
     return Ready(
         version="v", weights_digest="d", pool_epoch=epoch, layers=1, page_bytes=1, pool_pages=1,
-        capabilities=can,
+        samples_per_frame=480, capabilities=can,
     )  # fmt: skip
 
 

@@ -59,6 +59,7 @@ class Scene:
             since=10.0,
             expects=expects or (TOKEN,),
             lines=LINES.latency,
+            samples_per_frame=480,
             clock=lambda: self.now,
             trace=trace,
         )
