@@ -1,0 +1,112 @@
+"""What an operator may ask of a rollout, as pure functions: a decision, a state, or a refusal."""
+
+import msgspec
+
+from monitors.contract import Observed, ResidentStatus
+from monitors.labels import Phase
+from rollout.phases import (
+    Decision,
+    RolloutState,
+    Signals,
+    identity_of,
+    in_words,
+    quarantine_words,
+)
+from rollout.plan import Cause, RolloutPlan
+from rollout.sequential import Numbers, Verdict
+
+_HOLDABLE = frozenset({Phase.PREPARE, Phase.WARMUP, Phase.CANARY})
+
+
+class CommandRefused(RuntimeError):
+    """A command that the rollout's state does not allow; the message says what would."""
+
+
+def start(state: RolloutState, plan: RolloutPlan, observed: Observed) -> RolloutState:
+    """Begin `plan`. Raises `CommandRefused` where another is under way or the plan cannot be."""
+    if state.frozen:
+        raise CommandRefused("frozen: unfreeze first")
+    if state.under_way or state.phase is Phase.ROLLING_BACK:
+        raise CommandRefused(
+            f"a rollout is in {state.phase}: promote it, roll it back or wait for its end"
+        )
+    if observed.stable != plan.stable:
+        raise CommandRefused(f"{observed.stable!r} is stable now, not {plan.stable!r}: plan anew")
+    canary = resident_of(observed, plan.canary)
+    if canary.version != plan.version:
+        raise CommandRefused(f"{plan.canary!r} is {canary.version}, not {plan.version}: plan anew")
+    identity = identity_of(canary)
+    if identity in state.quarantined:
+        raise CommandRefused(
+            f"{identity} is under quarantine; `clear_quarantine` lets it serve again"
+        )
+    return RolloutState(
+        phase=Phase.PREPARE,
+        plan=plan,
+        identity=identity,
+        quarantined=state.quarantined,
+        reasons=("waits until both residents can serve",),
+    )
+
+
+def resident_of(observed: Observed, name: str) -> ResidentStatus:
+    """One resident's status. Raises `CommandRefused` for a name that the data plane lacks."""
+    for resident in observed.residents:
+        if resident.name == name:
+            return resident
+    there = ", ".join(resident.name for resident in observed.residents)
+    raise CommandRefused(f"no resident is called {name!r}; there are: {there}")
+
+
+def promote(state: RolloutState, signals: Signals, numbers: tuple[Numbers, ...]) -> Decision:
+    """Do not wait for the end of the bake. Time may be cut short, evidence may not."""
+    if state.frozen:
+        raise CommandRefused("frozen: unfreeze first")
+    if state.phase not in (Phase.CANARY, Phase.HOLD) or not state.weight:
+        raise CommandRefused(f"only a canary with traffic can be promoted; this is {state.phase}")
+    if not (signals.fresh and signals.canary_ready):
+        raise CommandRefused("the evidence log does not answer, or A is not ready")
+    if signals.judgement.verdict is not Verdict.PASS:
+        lacking = "; ".join(in_words(n) for n in numbers if n.verdict is not Verdict.PASS)
+        raise CommandRefused(f"not enough evidence of health yet: {lacking}")
+    return Decision(phase=Phase.PROMOTING, weight=0, reasons=("promoted by hand",))
+
+
+def hold(state: RolloutState) -> Decision:
+    """Stay at this weight; a breach still rolls back, and a whole bake's wait ends it."""
+    if state.phase not in _HOLDABLE:
+        raise CommandRefused(f"nothing to hold in {state.phase}")
+    return Decision(phase=Phase.HOLD, weight=state.weight, reasons=("held by hand",))
+
+
+def resume(state: RolloutState, signals: Signals) -> Decision:
+    """Go on where the hold began, with the bake's time from its start and the evidence kept."""
+    if state.frozen:
+        raise CommandRefused("frozen: unfreeze first")
+    if state.phase is not Phase.HOLD or state.plan is None or state.held_from is None:
+        raise CommandRefused(f"nothing to resume in {state.phase}: start anew")
+    if signals.identity in state.quarantined:
+        raise CommandRefused(quarantine_words(signals))
+    if state.held_from is Phase.PREPARE:
+        return Decision(phase=Phase.PREPARE, weight=0, reasons=("resumed by hand",))
+    if not (signals.fresh and signals.canary_ready and signals.stable_ready):
+        raise CommandRefused("both residents and the evidence log must answer first")
+    return Decision(phase=state.held_from, weight=state.plan.weight, reasons=("resumed by hand",))
+
+
+def roll_back(state: RolloutState, cause: Cause, reason: str) -> Decision:
+    """Take A out and put it under quarantine, from any state in which it is A's turn."""
+    if state.plan is None or not (state.serves or state.phase is Phase.STABLE):
+        raise CommandRefused(f"no version is on its way in {state.phase}: nothing to roll back")
+    return Decision(
+        phase=Phase.ROLLING_BACK, weight=0, reasons=(reason,), cause=cause, quarantine=True
+    )
+
+
+def clear_quarantine(state: RolloutState, identity: str) -> RolloutState:
+    """Let a version serve again."""
+    if identity not in state.quarantined:
+        known = ", ".join(state.quarantined) or "none"
+        raise CommandRefused(f"{identity!r} is not under quarantine; there are: {known}")
+    left = tuple(one for one in state.quarantined if one != identity)
+    return msgspec.structs.replace(state, quarantined=left)

@@ -1,0 +1,389 @@
+"""The rollout controller: reads evidence, decides by `phases`, acts, and survives its own death.
+
+One event loop, no locks: each decision is taken, journalled and made the state without a pause
+in between; only talking to the data plane is awaited. Evidence is decided on as it arrives, so
+the way from a breach to a weight of 0 waits for no tick.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from monitors.contract import Observed, Route
+from monitors.evidence import Taken
+from monitors.journal import JournalUnwritable, StaleLeader
+from monitors.labels import Phase
+from monitors.redlines import RedLines
+from rollout import commands, phases, rollback, store
+from rollout.commands import CommandRefused
+from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
+from rollout.fold import EvidenceFold, Judgement
+from rollout.ledger import JournalFile, Ledger
+from rollout.phases import Decision, RolloutState, Signals
+from rollout.plan import Cause, Detectable, RolloutPlan, detectable, make_plan
+from rollout.rollback import Incomplete, Progress, Rollback
+from rollout.sequential import Verdict
+from rollout.status import RolloutStatus, Traffic
+
+_SAVE_S = 5.0  # between two saves of the evidence
+_NOTHING_KNOWN = Judgement(verdict=Verdict.INCONCLUSIVE, breaches=(), quarantine=False, requests=0)
+
+log = logging.getLogger(__name__)
+
+
+class RolloutController:
+    """One leader's hand on the rollout. Its state is what the journal says, from the start on.
+
+    `poll`, `tick` and `renew` are to be called over and over (`rollout.runner` does); none of
+    them raises for a data plane that is away or a journal that cannot be written. `on_change`
+    hears of every change. `clock`: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        journal: JournalFile,
+        plane: DataPlane,
+        lines: RedLines,
+        leader_epoch: int,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[RolloutStatus], None] = lambda _: None,
+    ) -> None:
+        self.lines = lines
+        self._plane = plane
+        self._ledger = Ledger(journal, leader_epoch)
+        self._clock = clock
+        self._on_change = on_change
+        found = store.recover(self._ledger)
+        self._state = found.state
+        self._entered = clock() - found.phase_s
+        self._cursor, self._fold = found.cursor, found.fold
+        self._progress = found.progress
+        self._traffic = Traffic()
+        self._observed: Observed | None = None
+        self._heard = clock()  # a fresh start gives the evidence log its time to answer
+        self._saved = clock()
+        self._rolling = False
+        self._deposed = False
+        self._be(found.state, self._entered)
+
+    # ------------------------------------------------------------ called over and over
+    async def poll(self, wait_s: float) -> bool:
+        """One long poll of the evidence and whatever follows from it; whether it was answered."""
+        try:
+            batch = await self._plane.evidence(self._cursor, wait_s)
+        except DataPlaneError as err:
+            log.warning("no evidence: %s", err)
+            return False
+        taken = self._cursor.take(batch)
+        died = self._take(taken, same_gateway=batch.incarnation == self._cursor.incarnation)
+        self._cursor = taken.cursor
+        self._heard = self._clock()
+        await self._as_leader(lambda: self._go_on(canary_died=died))
+        return True
+
+    async def tick(self) -> None:
+        """See what is so, compare with what should be, and make it so."""
+        await self._as_leader(self._tick)
+
+    async def renew(self) -> None:
+        """Renew the canary's lease: the same route under the same epoch."""
+        if self._state.phase is not Phase.ROLLING_BACK:
+            await self._as_leader(self._act)
+
+    # ------------------------------------------------------------ commands
+    async def propose(
+        self, weight: int | None = None, bake_s: float | None = None, canary: str | None = None
+    ) -> tuple[RolloutPlan, Detectable | None]:
+        """The plan that these wishes make, and what it can detect at today's traffic.
+
+        `canary` None: the resident that is not stable. Raises `CommandRefused`, `PlanError` and
+        `DataPlaneError`.
+        """
+        observed = await self._plane.observe()
+        others = [r.name for r in observed.residents if r.name != observed.stable]
+        if canary is None and len(others) != 1:
+            raise CommandRefused(f"name the canary: the residents beside stable are {others}")
+        resident = commands.resident_of(observed, canary or others[0])
+        plan = make_plan(
+            self.lines,
+            stable=observed.stable,
+            canary=resident.name,
+            version=resident.version,
+            weight=weight,
+            bake_s=bake_s,
+        )
+        return plan, self._detectable(plan)
+
+    async def start(self, plan: RolloutPlan, actor: str) -> RolloutStatus:
+        """Begin a rollout. Commands raise `CommandRefused`, `JournalUnwritable`, `StaleLeader`."""
+        self._see(await self._plane.observe())
+        observed = self._observed
+        if observed is None:
+            raise CommandRefused("the data plane has not been seen yet")
+        self._enter(commands.start(self._state, plan, observed), actor, urgent=False)
+        return await self._commanded()
+
+    async def promote(self, actor: str) -> RolloutStatus:
+        """Promote before the bake's end, on evidence."""
+        numbers = () if self._fold is None else self._fold.numbers()
+        self._move(commands.promote(self._state, self._signals(), numbers), actor)
+        return await self._commanded()
+
+    async def hold(self, actor: str) -> RolloutStatus:
+        """Stay; a breach still rolls back."""
+        self._move(commands.hold(self._state), actor)
+        return await self._commanded()
+
+    async def resume(self, actor: str) -> RolloutStatus:
+        """End a hold."""
+        self._move(commands.resume(self._state, self._signals()), actor)
+        return await self._commanded()
+
+    async def rollback(
+        self, actor: str, reason: str, cause: Cause = Cause.OPERATOR
+    ) -> RolloutStatus:
+        """Take A out now, or try again at once. Answers when it is proved or an attempt failed."""
+        if self._state.phase is not Phase.ROLLING_BACK:
+            self._move(commands.roll_back(self._state, cause, reason), actor)
+        return await self._commanded()
+
+    async def freeze(self, actor: str) -> RolloutStatus:
+        """From here on only moves toward the stable version."""
+        self._enter(msgspec.structs.replace(self._state, frozen=True), actor, urgent=True)
+        return await self._commanded()
+
+    async def unfreeze(self, actor: str) -> RolloutStatus:
+        """End a freeze."""
+        self._enter(msgspec.structs.replace(self._state, frozen=False), actor, urgent=False)
+        return await self._commanded()
+
+    async def clear_quarantine(self, identity: str, actor: str) -> RolloutStatus:
+        """Let a version serve again."""
+        self._enter(commands.clear_quarantine(self._state, identity), actor, urgent=False)
+        return await self._commanded()
+
+    def status(self) -> RolloutStatus:
+        """All there is to show."""
+        state, fold, now = self._state, self._fold, self._clock()
+        rolling_back = state.phase is Phase.ROLLING_BACK
+        failed = self._progress is not None and self._progress.failure is not None
+        return RolloutStatus(
+            phase=state.shown,
+            phase_s=now - self._entered,
+            frozen=state.frozen,
+            reasons=state.reasons,
+            plan=state.plan,
+            weight=state.weight,
+            promoted=state.promoted,
+            route_epoch=state.route_epoch,
+            verdict=None if fold is None else fold.judgement().verdict,
+            canary=() if fold is None else fold.numbers(),
+            stable=() if fold is None else fold.baseline(),
+            requests_per_s=self._traffic.per_second(),
+            detectable=None if state.plan is None else self._detectable(state.plan),
+            evidence_age_s=now - self._heard if self._cursor.incarnation else None,
+            rollback=self._progress,
+            rollback_incomplete=rolling_back and failed,
+            quarantined=state.quarantined,
+            unjournalled=self._ledger.behind,
+            deposed=self._deposed,
+        )
+
+    # ------------------------------------------------------------ seeing
+    async def _as_leader(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it unless another leads by now; the journal and the data plane both would know."""
+        if self._deposed:
+            return
+        try:
+            await work()
+        except StaleLeader:
+            self._depose()
+
+    async def _tick(self) -> None:
+        try:
+            self._see(await self._plane.observe())
+        except DataPlaneError as err:
+            log.warning("the data plane cannot be seen: %s", err)
+        await self._go_on()
+        if self._state.phase is Phase.ROLLING_BACK or not phases.is_routed(
+            self._state, self._observed
+        ):
+            await self._act()
+        self._save_evidence()
+
+    def _take(self, taken: Taken, *, same_gateway: bool) -> bool:
+        """Fold what is new; whether A's engine died in it."""
+        for entry in taken.entries:
+            self._traffic.take(entry)
+        if self._fold is None or not self._state.serves:
+            return False
+        if not same_gateway:
+            self._fold.new_incarnation()
+        if taken.missed:
+            self._fold.missed_some()
+        return self._fold.take(taken.entries)
+
+    def _see(self, observed: Observed) -> None:
+        """Take note of what is so."""
+        self._observed = observed
+        if observed.leader_epoch > self._ledger.leader_epoch:
+            self._depose()
+        elif self._state.route is not None and observed.route_epoch > self._state.route_epoch:
+            reason = f"route epoch {observed.route_epoch} was set by somebody else"
+            self._yield_to(observed.route_epoch, reason)
+
+    def _yield_to(self, route_epoch: int, reason: str) -> None:
+        """Another route holds, set by hand or lost with a journal: A waits at 0 for a person."""
+        if self._deposed:
+            return
+        decision = Decision(phase=Phase.HOLD, weight=0, reasons=(f"A is held at 0: {reason}",))
+        held = msgspec.structs.replace(
+            self._after(decision, store.ACTOR), route_epoch=route_epoch + 1
+        )
+        self._enter(held, store.ACTOR, urgent=True)
+
+    def _depose(self) -> None:
+        if not self._deposed:
+            self._deposed = True
+            log.warning("another control plane leads: this one acts no more")
+            self._on_change(self.status())
+
+    def _signals(self, *, canary_died: bool = False) -> Signals:
+        return phases.signals(
+            self._state,
+            self._observed,
+            judgement=_NOTHING_KNOWN if self._fold is None else self._fold.judgement(),
+            fresh=self._clock() - self._heard <= self.lines.rollout.evidence_stale_s,
+            canary_died=canary_died,
+        )
+
+    def _detectable(self, plan: RolloutPlan) -> Detectable | None:
+        traffic = self._traffic.per_second()
+        return None if traffic is None else detectable(plan, traffic)
+
+    # ------------------------------------------------------------ deciding
+    async def _go_on(self, *, canary_died: bool = False) -> None:
+        """Decide, and act at once on whatever was decided; again, until there is nothing new."""
+        while self._think(canary_died=canary_died):
+            await self._act()
+            canary_died = False
+
+    def _think(self, *, canary_died: bool) -> bool:
+        """Take the next decision, if there is one; whether the state moved."""
+        phase_s = self._clock() - self._entered
+        decision = phases.decide(self._state, self._signals(canary_died=canary_died), phase_s)
+        if (decision.phase, decision.weight) == (self._state.phase, self._state.weight):
+            return False
+        try:
+            self._move(decision, store.ACTOR)
+        except JournalUnwritable as err:
+            log.warning("%s is refused: %s", decision.phase, err)
+            return False
+        return True
+
+    def _move(self, decision: Decision, actor: str) -> None:
+        self._enter(self._after(decision, actor), actor, urgent=not decision.forward)
+
+    def _after(self, decision: Decision, actor: str) -> RolloutState:
+        seen = 0 if self._observed is None else self._observed.route_epoch
+        return phases.apply(
+            self._state,
+            decision,
+            next_epoch=max(seen, self._state.route_epoch) + 1,
+            identity=self._signals().identity,
+            actor=actor,
+        )
+
+    def _enter(self, state: RolloutState, actor: str, *, urgent: bool) -> None:
+        """Journal a state, then be in it."""
+        here = (state.phase, state.weight) == (self._state.phase, self._state.weight)
+        entered = self._entered if here else self._clock()
+        store.save_state(self._ledger, state, self._clock() - entered, actor, urgent=urgent)
+        if state.order is not None and state.order != self._state.order:
+            self._progress = Progress(order=state.order)
+        self._be(state, entered)
+        self._on_change(self.status())
+
+    def _be(self, state: RolloutState, entered: float) -> None:
+        self._state, self._entered = state, entered
+        if state.plan is None or state.warm_from is None:
+            self._fold = None
+            return
+        if self._fold is None or self._fold.warm_from != state.warm_from:
+            self._fold = EvidenceFold(state.plan, state.warm_from)
+        if state.judged_from is not None:
+            self._fold.judge_from(state.judged_from)
+
+    # ------------------------------------------------------------ acting
+    async def _commanded(self) -> RolloutStatus:
+        await self._act()
+        await self._go_on()
+        return self.status()
+
+    async def _act(self) -> None:
+        """Make the data plane what the state says."""
+        if self._deposed:
+            return
+        if self._state.phase is Phase.ROLLING_BACK:
+            await self._roll_back()
+        else:
+            await self._set_route()
+
+    async def _set_route(self) -> None:
+        """Set the wanted route; setting it again is the renewal of the canary's lease."""
+        wanted = self._state.route
+        if wanted is None:
+            return
+        route = Route(
+            leader_epoch=self._ledger.leader_epoch,
+            route_epoch=self._state.route_epoch,
+            stable=wanted.stable,
+            canary=wanted.canary,
+            canary_weight=wanted.weight,
+            lease_s=self.lines.rollout.canary_lease_s,
+        )
+        try:
+            self._see(await self._plane.set_route(route))
+        except DataPlaneError as err:
+            log.warning("the route is not set: %s", err)
+            if route.route_epoch == self._state.route_epoch:  # else a newer order went past it
+                self._learn_from(err)
+
+    def _learn_from(self, error: DataPlaneError) -> None:
+        """A refusal tells of a newer leader, or that our epoch is another's or serves no longer."""
+        if isinstance(error, Refused) and rollback.deposed(error, self._ledger.leader_epoch):
+            self._depose()
+        held = error.route_epoch if isinstance(error, Conflict) else None
+        if self._state.route is not None and held is not None and held >= self._state.route_epoch:
+            self._yield_to(held, str(error))
+
+    async def _roll_back(self) -> None:
+        """One attempt at all the steps that are left; every tick makes another."""
+        if self._rolling or self._progress is None:
+            return
+        self._rolling = True
+        try:
+            run = Rollback(self._progress, self._plane, self._ledger, self._told)
+            done = await run.run()
+            self._enter(phases.settled(self._state, done), store.ACTOR, urgent=True)
+        except Incomplete as err:
+            log.error("ROLLBACK_INCOMPLETE: %s", err)
+        finally:
+            self._rolling = False
+
+    def _told(self, progress: Progress) -> None:
+        self._progress = progress
+        self._on_change(self.status())
+
+    def _save_evidence(self) -> None:
+        now = self._clock()
+        if self._fold is None or not self._state.under_way or now - self._saved < _SAVE_S:
+            return
+        self._saved = now
+        try:
+            store.save_evidence(self._ledger, self._cursor, self._fold, now - self._entered)
+        except JournalUnwritable as err:
+            log.warning("the evidence is not saved: %s", err)

@@ -1,0 +1,81 @@
+"""What a rollout keeps in the journal, and how it comes back from there."""
+
+import msgspec
+
+from monitors.contract import Wire
+from monitors.evidence import Cursor
+from rollout import rollback
+from rollout.fold import EvidenceFold, FoldState
+from rollout.ledger import Ledger
+from rollout.phases import RolloutState
+from rollout.rollback import Progress
+
+STATE_KIND = "rollout.state"
+EVIDENCE_KIND = "rollout.evidence"
+ACTOR = "rollout"  # of what the controller does by itself
+
+
+class SavedState(Wire, frozen=True):
+    """A state as journalled, with the time already spent in its phase."""
+
+    state: RolloutState
+    phase_s: float
+
+
+class SavedEvidence(Wire, frozen=True):
+    """How far the evidence log was read and what the tests made of it: one fact, one entry."""
+
+    cursor: Cursor
+    fold: FoldState
+    phase_s: float
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the last controller stood. Evidence after `cursor` is yet to be read."""
+
+    state: RolloutState = RolloutState()
+    phase_s: float = 0.0
+    cursor: Cursor = Cursor()
+    fold: EvidenceFold | None = None
+    progress: Progress | None = None  # of the last rollback
+
+
+def save_state(
+    ledger: Ledger, state: RolloutState, phase_s: float, actor: str, *, urgent: bool
+) -> None:
+    """Journal a state before acting on it. Urgent ones, toward B, are kept where it cannot be."""
+    write = ledger.write_or_keep if urgent else ledger.write
+    write(STATE_KIND, actor, SavedState(state=state, phase_s=phase_s))
+
+
+def save_evidence(ledger: Ledger, cursor: Cursor, fold: EvidenceFold, phase_s: float) -> None:
+    """Journal what was read. What comes after is read again from the log, so nothing is lost."""
+    ledger.write(
+        EVIDENCE_KIND, ACTOR, SavedEvidence(cursor=cursor, fold=fold.save(), phase_s=phase_s)
+    )
+
+
+def recover(ledger: Ledger) -> Recovered:
+    """The journal's last word; a rollback goes on at its first unproved step."""
+    entry = ledger.last(STATE_KIND)
+    if entry is None:
+        return Recovered()
+    saved = entry.read_as(SavedState)
+    order = saved.state.order
+    recovered = Recovered(
+        state=saved.state,
+        phase_s=saved.phase_s,
+        progress=rollback.last(ledger) if order is None else rollback.resume(ledger, order),
+    )
+    evidence = ledger.last(EVIDENCE_KIND)
+    if evidence is None:
+        return recovered
+    found = evidence.read_as(SavedEvidence)
+    if saved.state.plan is None or found.fold.warm_from != saved.state.warm_from:
+        return recovered  # of an earlier rollout
+    return msgspec.structs.replace(
+        recovered,
+        phase_s=found.phase_s if evidence.id > entry.id else saved.phase_s,
+        cursor=found.cursor,
+        fold=EvidenceFold.restore(saved.state.plan, found.fold),
+    )

@@ -1,0 +1,209 @@
+"""The state machine as tables: one row, one move."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitors.labels import Phase
+from monitors.redlines import RedLines
+from rollout.fold import Judgement
+from rollout.phases import (
+    RolloutState,
+    Signals,
+    apply,
+    decide,
+    settled,
+)
+from rollout.plan import Cause, make_plan
+from rollout.rollback import Progress, RollbackOrder, Step
+from rollout.sequential import LineTest, Numbers, Verdict
+
+PLAN = make_plan(RedLines(), stable="b", canary="a", version="v2")
+HEALTHY = Judgement(verdict=Verdict.PASS, breaches=(), quarantine=False, requests=2_000)
+UNKNOWN = Judgement(verdict=Verdict.INCONCLUSIVE, breaches=(), quarantine=False, requests=50)
+WELL = Signals(
+    judgement=UNKNOWN,
+    fresh=True,
+    canary_ready=True,
+    stable_ready=True,
+    canary_died=False,
+    routed=True,
+    identity="sha256:v2",
+)
+
+
+def numbers(name: str) -> Numbers:
+    line = next(line for line in PLAN.lines if line.name == name)
+    return msgspec.structs.replace(LineTest(line).numbers(), verdict=Verdict.BREACH)
+
+
+def breach(*names: str) -> Judgement:
+    return Judgement(
+        verdict=Verdict.BREACH,
+        breaches=tuple(numbers(name) for name in names),
+        quarantine=True,
+        requests=50,
+    )
+
+
+def at(phase: Phase, **other: object) -> RolloutState:
+    weights = {Phase.WARMUP: 5, Phase.CANARY: 5, Phase.HOLD: 5}
+    whole: dict[str, object] = {
+        "phase": phase,
+        "plan": PLAN,
+        "weight": weights.get(phase, 0),
+        "promoted": phase in (Phase.PROMOTING, Phase.BAKE, Phase.STABLE),
+        "route_epoch": 8,
+        "identity": "sha256:v2",
+        **other,
+    }
+    return RolloutState(**whole)  # type: ignore[arg-type]
+
+
+def seen(**changes: object) -> Signals:
+    return msgspec.structs.replace(WELL, **changes)
+
+
+@pytest.mark.parametrize(
+    ("state", "signals", "phase_s", "expected"),
+    [
+        (at(Phase.PREPARE), WELL, 0.0, (Phase.WARMUP, 5)),
+        (at(Phase.PREPARE), seen(canary_ready=False), 0.0, (Phase.PREPARE, 0)),
+        (at(Phase.PREPARE), seen(stable_ready=None), 0.0, (Phase.PREPARE, 0)),
+        (at(Phase.PREPARE, quarantined=("sha256:v2",)), WELL, 0.0, (Phase.QUARANTINED, 0)),
+        (at(Phase.WARMUP), seen(judgement=UNKNOWN), 0.0, (Phase.CANARY, 5)),
+        (at(Phase.WARMUP), seen(routed=False), 99.0, (Phase.WARMUP, 5)),
+        (at(Phase.CANARY), seen(judgement=HEALTHY), 599.0, (Phase.CANARY, 5)),
+        (at(Phase.CANARY), seen(judgement=HEALTHY), 600.0, (Phase.PROMOTING, 0)),
+        (at(Phase.CANARY), WELL, 600.0, (Phase.HOLD, 5)),
+        (at(Phase.CANARY), seen(fresh=False), 1.0, (Phase.HOLD, 0)),
+        (at(Phase.CANARY), seen(canary_died=True), 1.0, (Phase.HOLD, 0)),
+        (at(Phase.CANARY), seen(canary_ready=False), 1.0, (Phase.HOLD, 0)),
+        (at(Phase.CANARY), seen(stable_ready=False), 1.0, (Phase.HOLD, 0)),
+        (at(Phase.CANARY), seen(canary_ready=None, stable_ready=None), 1.0, (Phase.CANARY, 5)),
+        (at(Phase.CANARY, frozen=True), seen(judgement=HEALTHY), 600.0, (Phase.CANARY, 5)),
+        (at(Phase.CANARY, frozen=True), seen(fresh=False), 600.0, (Phase.HOLD, 0)),
+        (at(Phase.HOLD), seen(judgement=HEALTHY), 599.0, (Phase.HOLD, 5)),
+        (at(Phase.HOLD), seen(judgement=HEALTHY), 600.0, (Phase.HOLD, 0)),
+        (at(Phase.HOLD, weight=0), WELL, 9e9, (Phase.HOLD, 0)),
+        (at(Phase.PROMOTING), seen(routed=False), 99.0, (Phase.PROMOTING, 0)),
+        (at(Phase.PROMOTING), WELL, 0.0, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), WELL, 599.0, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), seen(fresh=False), 600.0, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), WELL, 600.0, (Phase.STABLE, 0)),
+        (at(Phase.STABLE), seen(judgement=breach("faults")), 0.0, (Phase.STABLE, 0)),
+        (at(Phase.QUARANTINED), WELL, 9e9, (Phase.QUARANTINED, 0)),
+        (RolloutState(), WELL, 9e9, (Phase.IDLE, 0)),
+    ],
+)
+def test_each_row_makes_this_move(
+    state: RolloutState, signals: Signals, phase_s: float, expected: tuple[Phase, int]
+) -> None:
+    decision = decide(state, signals, phase_s)
+    assert (decision.phase, decision.weight) == expected
+    assert decision.reasons or state.phase is Phase.IDLE or expected[0] == state.phase
+
+
+SERVING = (Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.BAKE, Phase.HOLD)
+
+
+@pytest.mark.parametrize("phase", SERVING)
+@pytest.mark.parametrize("frozen", [False, True])
+@given(
+    fresh=st.booleans(),
+    routed=st.booleans(),
+    died=st.booleans(),
+    ready=st.sampled_from([True, False, None]),
+    phase_s=st.floats(0.0, 1e6),
+)
+def test_a_breach_rolls_back_from_every_phase_in_which_a_serves_whatever_else_is_so(
+    phase: Phase,
+    frozen: bool,
+    fresh: bool,
+    routed: bool,
+    died: bool,
+    ready: bool | None,
+    phase_s: float,
+) -> None:
+    signals = seen(
+        judgement=breach("faults"), fresh=fresh, routed=routed, canary_died=died,
+        canary_ready=ready, stable_ready=ready,
+    )  # fmt: skip
+    decision = decide(at(phase, frozen=frozen), signals, phase_s)
+    assert (decision.phase, decision.weight) == (Phase.ROLLING_BACK, 0)
+    assert not decision.forward
+    assert decision.quarantine
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (("first_packet",), Cause.LATENCY),
+        (("residency",), Cause.CACHE),
+        (("first_packet", "faults"), Cause.FAULTS),
+    ],
+)
+def test_faults_among_the_breaches_are_the_cause(lines: tuple[str, ...], cause: Cause) -> None:
+    decision = decide(at(Phase.CANARY), seen(judgement=breach(*lines)), 1.0)
+    assert decision.cause is cause
+    assert [reason.split(":")[0] for reason in decision.reasons] == list(lines)
+
+
+def move(state: RolloutState, signals: Signals, phase_s: float) -> RolloutState:
+    return apply(
+        state, decide(state, signals, phase_s), next_epoch=9, identity="sha256:v2", actor="rollout"
+    )
+
+
+def test_the_epochs_of_a_rollout_tell_its_warm_up_from_its_judged_time() -> None:
+    warm = move(at(Phase.PREPARE, route_epoch=0), WELL, 0.0)
+    assert (warm.route_epoch, warm.warm_from, warm.judged_from) == (9, 9, None)
+    judged = apply(warm, decide(warm, WELL, 99.0), next_epoch=10, identity=None, actor="rollout")
+    assert (judged.route_epoch, judged.warm_from, judged.judged_from) == (10, 9, 10)
+
+
+def test_an_epoch_is_spent_only_when_the_route_changes() -> None:
+    held = move(at(Phase.CANARY, judged_from=8), WELL, 600.0)
+    assert (held.phase, held.weight, held.route_epoch) == (Phase.HOLD, 5, 8)
+    assert held.held_from is Phase.CANARY
+    back = move(held, WELL, 600.0)
+    assert (back.weight, back.route_epoch, back.held_from) == (0, 9, Phase.CANARY)
+
+
+def test_promotion_wants_the_roles_swapped() -> None:
+    promoting = move(at(Phase.CANARY), seen(judgement=HEALTHY), 600.0)
+    assert promoting.route is not None
+    assert (promoting.route.stable, promoting.route.canary) == ("a", "b")
+    assert promoting.route.weight == 0
+    assert promoting.route_epoch == 9
+
+
+def test_a_rollback_carries_its_order_into_the_journal() -> None:
+    state = move(at(Phase.BAKE), seen(judgement=breach("faults")), 1.0)
+    assert state.order is not None
+    assert (state.order.stable, state.order.canary, state.order.route_epoch) == ("b", "a", 9)
+    assert state.order.identity == "sha256:v2"
+    assert state.route is None, "the rollback sets the route, nobody else"
+
+
+@pytest.mark.parametrize("quarantine", [True, False])
+def test_after_a_rollback_nothing_of_the_rollout_is_left_but_its_quarantine(
+    quarantine: bool,
+) -> None:
+    order = RollbackOrder(
+        stable="b", canary="a", identity="sha256:v2", cause=Cause.FAULTS, quarantine=quarantine,
+        actor="rollout", reasons=("faults",), route_epoch=9, drain_s=1.0,
+    )  # fmt: skip
+    done = Progress(order=order, proved=tuple(Step), route_epoch=11)
+    state = settled(at(Phase.ROLLING_BACK, quarantined=("sha256:v0",), frozen=True), done)
+    assert state.phase is (Phase.QUARANTINED if quarantine else Phase.HOLD)
+    assert state.quarantined == (("sha256:v0", "sha256:v2") if quarantine else ("sha256:v0",))
+    assert (state.plan, state.route_epoch, state.frozen) == (None, 11, True)
+    assert not state.under_way
+
+
+def test_a_freeze_is_shown_over_everything_but_a_rollback() -> None:
+    assert at(Phase.CANARY, frozen=True).shown is Phase.FROZEN
+    assert at(Phase.ROLLING_BACK, frozen=True).shown is Phase.ROLLING_BACK
+    assert at(Phase.CANARY).shown is Phase.CANARY
