@@ -15,7 +15,8 @@ help: ## list the targets
 $(STAMP): pyproject.toml constraints.txt
 	@echo "redline: setting up $(VENV) (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	@set -o pipefail; $(BIN)/pip install --progress-bar off -c constraints.txt -e '.[dev]' | \
+	  awk '/^(Collecting|Downloading|Installing|Successfully)/ { print "  " substr($$0, 1, 100) }'
 	@touch $@
 
 setup: $(STAMP)
