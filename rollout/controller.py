@@ -28,6 +28,7 @@ from rollout.sequential import Verdict
 from rollout.status import RolloutStatus, Traffic
 
 _SAVE_S = 5.0  # between two saves of the evidence
+_MAX_RETRY_S = 30.0  # between two attempts at a rollback; they begin a second apart
 _NOTHING_KNOWN = Judgement(verdict=Verdict.INCONCLUSIVE, breaches=(), quarantine=False, requests=0)
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class RolloutController:
         self._heard = clock()  # a fresh start gives the evidence log its time to answer
         self._saved = clock()
         self._rolling = False
+        self._failures = 0  # of this rollback's attempts, one after the other
+        self._retry_at = clock()
         self._deposed = False
         self._be(found.state, self._entered)
 
@@ -208,11 +211,15 @@ class RolloutController:
         except DataPlaneError as err:
             log.warning("the data plane cannot be seen: %s", err)
         await self._go_on()
-        if self._state.phase is Phase.ROLLING_BACK or not phases.is_routed(
-            self._state, self._observed
-        ):
+        if self._is_due():
             await self._act()
         self._save_evidence()
+
+    def _is_due(self) -> bool:
+        """Whether the data plane is not what the state says, and it is time to try again."""
+        if self._state.phase is Phase.ROLLING_BACK:
+            return self._clock() >= self._retry_at
+        return not phases.is_routed(self._state, self._observed)
 
     def _take(self, taken: Taken, *, same_gateway: bool) -> bool:
         """Fold what is new; whether A's engine died in it."""
@@ -303,7 +310,7 @@ class RolloutController:
         entered = self._entered if here else self._clock()
         store.save_state(self._ledger, state, self._clock() - entered, actor, urgent=urgent)
         if state.order is not None and state.order != self._state.order:
-            self._progress = Progress(order=state.order)
+            self._progress, self._failures = Progress(order=state.order), 0
         self._be(state, entered)
         self._on_change(self.status())
 
@@ -361,7 +368,7 @@ class RolloutController:
             self._yield_to(held, str(error))
 
     async def _roll_back(self) -> None:
-        """One attempt at all the steps that are left; every tick makes another."""
+        """One attempt at all the steps that are left; ticks make more, ever further apart."""
         if self._rolling or self._progress is None:
             return
         self._rolling = True
@@ -371,6 +378,8 @@ class RolloutController:
             self._enter(phases.settled(self._state, done), store.ACTOR, urgent=True)
         except Incomplete as err:
             log.error("ROLLBACK_INCOMPLETE: %s", err)
+            self._retry_at = self._clock() + min(_MAX_RETRY_S, 2.0 ** min(self._failures, 5))
+            self._failures += 1
         finally:
             self._rolling = False
 

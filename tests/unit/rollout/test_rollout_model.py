@@ -184,7 +184,7 @@ class AnyRollout(RuleBasedStateMachine):
         world, plane = self.world, self.world.plane
         self.mend_everything()
         for _ in range(4):
-            self.do(world.step())
+            self.do(world.step(31.0))
         status = world.status
         assert status.phase is not Phase.ROLLING_BACK
         assert not status.rollback_incomplete
