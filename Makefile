@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help setup debian up test test-slow check bench fmt generate constraints clean
+.PHONY: help setup debian up clip test test-slow check bench fmt generate constraints clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,10 @@ debian: ## install the Debian packages where this runs as root and they are miss
 
 up: setup debian ## start both planes, two residents, Prometheus and Alertmanager here
 	@exec $(BIN)/redline up
+
+clip: setup ## write clip.mp4, four seconds of video and sound to send
+	@$(BIN)/python -m tests.support.media clip.mp4
+	@echo "redline: wrote clip.mp4"
 
 test: setup ## unit, integration and end-to-end tests
 	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng

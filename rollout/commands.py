@@ -38,7 +38,8 @@ def start(state: RolloutState, plan: RolloutPlan, observed: Observed) -> Rollout
     identity = identity_of(canary)
     if identity in state.quarantined:
         raise CommandRefused(
-            f"{identity} is under quarantine; `clear_quarantine` lets it serve again"
+            f"{identity} is under quarantine; `redline rollout clear-quarantine {identity}` "
+            "lets it serve again"
         )
     return RolloutState(
         phase=Phase.PREPARE,
@@ -109,4 +110,5 @@ def clear_quarantine(state: RolloutState, identity: str) -> RolloutState:
         known = ", ".join(state.quarantined) or "none"
         raise CommandRefused(f"{identity!r} is not under quarantine; there are: {known}")
     left = tuple(one for one in state.quarantined if one != identity)
-    return msgspec.structs.replace(state, quarantined=left)
+    reasons = (f"the quarantine of {identity} was cleared by hand",)
+    return msgspec.structs.replace(state, quarantined=left, reasons=reasons)

@@ -145,7 +145,7 @@ class HttpDataPlane:
                 method, path, content=content, headers=self._headers, timeout=timeout_s
             )
         except httpx.HTTPError as err:
-            raise Unreachable(f"{method} {path}: {err or type(err).__name__}") from err
+            raise Unreachable(f"{method} {path}: {str(err) or type(err).__name__}") from err
         if not response.is_success:
             raise _failure(method, path, response)
         try:

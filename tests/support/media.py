@@ -4,11 +4,13 @@ import io
 import shutil
 import struct
 import subprocess
+import sys
 import wave
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from pathlib import Path
 
 import av
 import numpy as np
@@ -234,3 +236,7 @@ def with_flipped_bits(data: bytes, indices: Sequence[int], container: str = "mp4
 def truncated(data: bytes, share: float = 0.6) -> bytes:
     """The first part of the file, as a broken upload leaves it."""
     return data[: round(len(data) * share)]
+
+
+if __name__ == "__main__":  # `make clip`
+    Path(sys.argv[1]).write_bytes(clip(4.0))

@@ -1,16 +1,15 @@
 """The world that most tests of the controller happen in."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from monitors.journal import Journal
+from tests.support.journals import ScratchJournal
 from tests.unit.rollout.world import World
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    journal = Journal(Path(":memory:"))
+    journal = ScratchJournal()
     yield World(journal)
     journal.close()

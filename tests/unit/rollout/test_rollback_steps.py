@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from monitors.contract import DrainOrder, DrainReport, FlushOrder, FlushReceipt, Observed, Route
-from monitors.journal import Journal
 from monitors.labels import Phase
 from rollout.ledger import Ledger
 from rollout.plan import Cause
 from rollout.rollback import Incomplete, Progress, Rollback, RollbackOrder, Step, resume
+from tests.support.journals import ScratchJournal
 from tests.support.sim_dataplane import Clock, SimDataPlane
 from tests.unit.rollout.world import World
 
@@ -40,7 +39,7 @@ class DoubtfulPlane(SimDataPlane):
 
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
-    journal = Journal(Path(":memory:"))
+    journal = ScratchJournal()
     yield Ledger(journal, leader_epoch=1)
     journal.close()
 
@@ -133,7 +132,7 @@ class LatePlane(SimDataPlane):
 
 
 async def test_a_renewal_that_arrives_after_a_newer_order_changes_nothing() -> None:
-    journal = Journal(Path(":memory:"))
+    journal = ScratchJournal()
     world = World(journal)
     late = LatePlane(world.clock)
     world.plane = late
@@ -165,7 +164,7 @@ class SlowPlane(SimDataPlane):
 
 
 async def test_ticks_during_a_drain_do_not_begin_a_second_rollback() -> None:
-    journal = Journal(Path(":memory:"))
+    journal = ScratchJournal()
     world = World(journal)
     slow = SlowPlane(world.clock)
     world.plane = slow

@@ -1,13 +1,13 @@
 """`kill -9` at every entry of the journal: the next controller ends where this one would have."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from monitors.journal import Journal
 from monitors.labels import Phase
 from rollout.rollback import Step
+from tests.support.journals import ScratchJournal
 from tests.unit.rollout.world import Killed, World
 
 _ROLLBACK_ENTRIES = 1 + 2 * (len(Step) - 1) + 1  # the intent, two a step, the outcome
@@ -15,7 +15,7 @@ _ROLLBACK_ENTRIES = 1 + 2 * (len(Step) - 1) + 1  # the intent, two a step, the o
 
 @pytest.fixture
 def journal() -> Iterator[Journal]:
-    journal = Journal(Path(":memory:"))
+    journal = ScratchJournal()
     yield journal
     journal.close()
 
@@ -56,7 +56,7 @@ async def test_a_promotion_ends_the_same_wherever_the_process_dies(
     journal: Journal, side: str
 ) -> None:
     for nth in range(1, 60):
-        world = World(Journal(Path(":memory:")))
+        world = World(ScratchJournal())
         await world.start()
         world.good(40)
         setattr(world.journal, f"kill_{side}", world.journal.written + nth)

@@ -1,13 +1,13 @@
 """The ledger: what waits for a journal that cannot be written, and what may not."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from monitors.evidence import Cursor
-from monitors.journal import Journal, JournalUnwritable, StaleLeader
+from monitors.journal import JournalUnwritable, StaleLeader
 from rollout.ledger import Ledger
+from tests.support.journals import ScratchJournal
 from tests.unit.rollout.world import FragileJournal
 
 
@@ -17,7 +17,7 @@ def body(number: int) -> Cursor:
 
 @pytest.fixture
 def journal() -> Iterator[FragileJournal]:
-    journal = Journal(Path(":memory:"))
+    journal = ScratchJournal()
     yield FragileJournal(journal)
     journal.close()
 

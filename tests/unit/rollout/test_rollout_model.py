@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,12 +17,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from monitors.journal import Journal, JournalUnwritable
+from monitors.journal import JournalUnwritable
 from monitors.labels import Phase, ResidentState
 from rollout.commands import CommandRefused
 from rollout.dataplane import DataPlaneError
 from rollout.sequential import Verdict
 from rollout.status import RolloutStatus
+from tests.support.journals import ScratchJournal
 from tests.unit.rollout.world import World
 
 FORWARD = (Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.BAKE, Phase.STABLE)
@@ -33,7 +33,7 @@ class AnyRollout(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.journal = Journal(Path(":memory:"))
+        self.journal = ScratchJournal()
         self.phase = Phase.IDLE
         self.epochs = (0, 0, 0)
         self.world = World(self.journal, witness=self.hears)

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 
-from monitors.journal import Journal
 from monitors.labels import Phase
 from monitors.redlines import RolloutLines
 from rollout.runner import RolloutRunner
+from tests.support.journals import ScratchJournal
 from tests.unit.rollout.world import LINES, World
 
 QUICK = LINES.model_copy(
@@ -19,7 +18,7 @@ QUICK = LINES.model_copy(
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    journal = Journal(Path(":memory:"))
+    journal = ScratchJournal()
     world = World(journal, QUICK)
     runner = RolloutRunner(world.controller, tick_s=0.05)
     await runner.open()
