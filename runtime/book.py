@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from monitors import catalog, tables
 from monitors.cache_table import CacheTable
+from monitors.catalog import Metric
 from monitors.contract import (
     EvidenceBody,
     FaultFound,
@@ -28,6 +29,14 @@ from monitors.tables import Tables
 from runtime.residents.port import Snapshot
 
 WARM_AFTER = 20  # requests of one pool epoch
+
+_ENGINE_GAUGES: tuple[tuple[Metric, Callable[[Snapshot], float | None]], ...] = (
+    (catalog.RESERVED_BYTES, lambda snapshot: snapshot.reserved_bytes),
+    (catalog.BLOCK_FILL, lambda snapshot: snapshot.block_fill),
+    (catalog.POOL_EPOCH, lambda snapshot: snapshot.pool_epoch),
+    (catalog.REUSE_ON, lambda snapshot: float(snapshot.reuse == "on")),
+    (catalog.WAITING, lambda snapshot: snapshot.waiting),
+)
 
 
 @dataclass(frozen=True)
@@ -64,13 +73,15 @@ class Book:
         self._lines = lines
         self._clock = clock
         self._wall = wall
-        self._served: Counter[tuple[str, int | None]] = Counter()
+        self._served: Counter[tuple[str, int | None]] = Counter()  # by version and pool epoch
         self.exposition.publish_tables(self.cache, self.faults, clock)
 
     def open(self, version: str) -> None:
         """Show a version's counters at 0, so that a rate sees their first step."""
         for outcome in Outcome:
             self.exposition.counter(catalog.REQUESTS).start(version, outcome)
+        for counter in (catalog.SPEECH_SECONDS, catalog.UNDERRUN_SECONDS):
+            self.exposition.counter(counter).start(version)
         for milestone in Milestone:
             self.exposition.counter(catalog.OVERDUE).start(version, milestone)
             self.exposition.histogram(catalog.FIRST_OUTPUT).start(version, milestone)
@@ -109,16 +120,24 @@ class Book:
     def finished(self, stamp: Stamp, ending: RequestFinished, faults: Iterable[Fault]) -> None:
         """A request that reached a resident ended. `faults`: its hard ones of our own making."""
         self.note(stamp, ending)
-        self._served[stamp.resident, stamp.pool_epoch] += 1
+        self._served[stamp.version, stamp.pool_epoch] += 1
         if stamp.operator:
             return
         self.exposition.counter(catalog.REQUESTS).inc(stamp.version, ending.outcome)
         if ending.outcome is not Outcome.REFUSED:
             self.faults.finish(stamp.version, ending.outcome, ending.faulted, frozenset(faults))
 
+    def flushed(self, version: str) -> None:
+        """A version's pool was emptied and has a new epoch: table 3 speaks of the present one.
+
+        Faults that got a version rolled back would else bring down a later rollout of the same
+        weights, which a human has cleared, by the alert on the ring.
+        """
+        self.faults.forget(version)
+
     def is_warm(self, stamp: Stamp) -> bool:
         """Whether the pool has served enough since it was empty for its residency to tell."""
-        return self._served[stamp.resident, stamp.pool_epoch] >= WARM_AFTER
+        return self._served[stamp.version, stamp.pool_epoch] >= WARM_AFTER
 
     def refused(self, version: str) -> None:
         """A request that was routed to a version, but never reached it."""
@@ -145,14 +164,16 @@ class Book:
             (catalog.STEPS, snapshot.steps),
         ):
             self.exposition.counter(counter).follow(total, version)
-        for gauge, value in (
-            (catalog.RESERVED_BYTES, snapshot.reserved_bytes),
-            (catalog.BLOCK_FILL, snapshot.block_fill),
-            (catalog.POOL_EPOCH, snapshot.pool_epoch),
-            (catalog.REUSE_ON, float(snapshot.reuse == "on")),
-            (catalog.WAITING, snapshot.waiting),
-        ):
-            self.exposition.gauge(gauge).set(value, version)
+        for gauge, read in _ENGINE_GAUGES:
+            self.exposition.gauge(gauge).set(read(snapshot), version)
+
+    def lost_sight(self, version: str) -> None:
+        """The engine is gone: what only it knows is unknown until the next one speaks, and that
+        one starts cold, whatever its pool epoch is."""
+        for key in [key for key in self._served if key[0] == version]:
+            del self._served[key]
+        for gauge, _ in _ENGINE_GAUGES:
+            self.exposition.gauge(gauge).set(None, version)
 
     def note(self, stamp: Stamp, body: EvidenceBody) -> None:
         """One entry of the evidence log."""

@@ -13,15 +13,16 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from monitors.contract import MediaRung, Name
-from runtime import uploads
+from runtime import turns, uploads
 from runtime.flight import Ask, Flight
 from runtime.flights import Flights
 from runtime.guard import Guard
 from runtime.levels import shown
 from runtime.openai_answer import Answer, details, failed
-from runtime.openai_api import parse
+from runtime.openai_api import ChatRequest, parse
 from runtime.openai_errors import ApiError, bad_request
 from runtime.plane import DataPlane
+from runtime.remote import RemoteMedia
 from runtime.residents.port import AudioDelta, Finished, TextDelta
 from runtime.router import UnknownResident
 
@@ -38,25 +39,24 @@ Result = TypeVar("Result")
 
 
 class Chat:
-    """The endpoint."""
+    """The endpoint. `remote` None: media named by its address is not fetched."""
 
-    def __init__(self, plane: DataPlane, flights: Flights, guard: Guard) -> None:
+    def __init__(
+        self, plane: DataPlane, flights: Flights, guard: Guard, remote: RemoteMedia | None
+    ) -> None:
         self._plane = plane
         self._flights = flights
         self._guard = guard
+        self._remote = remote
 
     async def __call__(self, request: Request) -> Response:
         """Answers with a stream or an object. Raises `ApiError`."""
         try:
-            ask = await self._ask(request)
+            flight = self._flights.open(await self._ask(request))
         except ClientDisconnect:
             return Response(status_code=CLIENT_CLOSED)
-        flight = self._flights.open(ask)
-        answer = Answer(ask.request_id, int(self._plane.wall()), ask.chat.speech)
         try:
-            if ask.chat.stream:
-                return await _unless_gone(request, _stream(flight, answer))
-            return await _unless_gone(request, _whole(flight, answer))
+            return await _unless_gone(request, self._answer(flight))
         except ClientDisconnect:
             await flight.close()
             return Response(status_code=CLIENT_CLOSED)
@@ -64,22 +64,41 @@ class Chat:
             await flight.close()
             raise
 
+    async def _answer(self, flight: Flight) -> Response:
+        await flight.decode()
+        self._flights.require_room()
+        chat = flight.ask.chat
+        answer = Answer(flight.ask.request_id, int(self._plane.wall()), chat.speech)
+        return await (_stream if chat.stream else _whole)(flight, answer)
+
     async def _ask(self, request: Request) -> Ask:
         limits = self._plane.settings.limits
         upload = await uploads.read(request, limits, self._plane.clock)
         headers = dict(request.headers)
         chat = parse(upload.body, limits)
+        fetched, at = await self._fetch(request, chat, upload.at)
         return Ask(
             request_id=uuid4().hex,
             session=_session(headers) or chat.user,
             chat=chat,
-            files=upload.files,
-            since=upload.at,
+            files=upload.files | fetched,
+            since=at,
             wish=_wish(headers),
             pinned=self._pinned(request),
             salt=_salt(headers),
             headers=headers,
         )
+
+    async def _fetch(
+        self, request: Request, chat: ChatRequest, at: float
+    ) -> tuple[dict[str, bytes], float]:
+        """Media that is only named, and when the last input byte was there: no resident is to
+        blame for how long others take to send it."""
+        wanted = turns.addresses(chat)
+        if self._remote is None or not wanted:
+            return {}, at
+        fetched = await _unless_gone(request, self._remote.fetch(wanted))
+        return fetched, self._plane.clock()
 
     def _pinned(self, request: Request) -> Name | None:
         name = request.headers.get(RESIDENT)
@@ -95,7 +114,6 @@ class Chat:
 
 async def _stream(flight: Flight, answer: Answer) -> Response:
     """A stream that starts with the first event, so that an early failure has its status."""
-    await flight.decode()
     events = flight.events()
     first = await anext(events)
     chunks = _Chunks(flight, answer, first, events)
@@ -103,7 +121,6 @@ async def _stream(flight: Flight, answer: Answer) -> Response:
 
 
 async def _whole(flight: Flight, answer: Answer) -> Response:
-    await flight.decode()
     finished, legs = None, 0
     async for event in flight.events():
         if flight.legs != legs:  # the first, or one on another resident: nothing was sent yet

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
@@ -59,6 +59,10 @@ class Ask:
             due.add(Milestone.FIRST_VIDEO_FRAME)
         return frozenset(due)
 
+    def without_content(self) -> "Ask":
+        """What is still of use once the content is decoded: uploads are large."""
+        return replace(self, chat=self.chat.model_copy(update={"messages": []}), files={})
+
 
 class Fate(StrEnum):
     """What becomes of a flight whose resident is cut over."""
@@ -70,18 +74,22 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Abort:
-    """The request cannot go on: how that counts, and what its client is told."""
+    """The request has ended: what its client is told."""
 
-    outcome: Outcome
     error: ApiError
 
 
 class Flight:
-    """One request on its way. `close` is safe to call at any moment, and again."""
+    """One request on its way. `close` is safe to call at any moment, and again.
+
+    `left` is done once the resident it is on has nothing more to do with it; `landed` once its
+    client has been told all, or is gone.
+    """
 
     def __init__(self, plane: DataPlane, ask: Ask, resident: Name) -> None:
         self.ask = ask
         self.landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._expects = ask.expects()
         self._delivered = False  # whether the client has seen any output
         self._plane = plane
         self._prompt = Prompt()
@@ -95,6 +103,11 @@ class Flight:
     def resident(self) -> Name:
         """Where it is now."""
         return self.watch.stamp.resident
+
+    @property
+    def held_bytes(self) -> int:
+        """Decoded media that is kept until it ends, for another resident to start from."""
+        return sum(array.nbytes for array in self._prompt.arrays)
 
     async def decode(self) -> None:
         """Cut the request's media into slices, off the event loop. Raises `ApiError`."""
@@ -110,12 +123,14 @@ class Flight:
         self._prompt = await loop.run_in_executor(
             self._plane.decoders, turns.build, self.ask.chat, self.ask.files, how
         )
+        self.ask = self.ask.without_content()
         self.trace.decoded()
 
     async def events(self) -> AsyncIterator[TextDelta | AudioDelta | Finished]:
         """The deltas of the answer, a `Finished` last. Raises `ApiError` where it fails."""
         self._reroute_if_cut_over()
-        self._depart()
+        if not self.watch.over:
+            self._depart()
         while True:
             leg, event = await self._events.get()
             if leg not in (self.legs, ANY_LEG):
@@ -131,10 +146,10 @@ class Flight:
                     yield event
                     return
                 case Failed():
-                    self.watch.finish(_outcome(event))
-                    raise refusals.of_engine(event)
+                    if event.kind != "lost" or not self._replay():
+                        self.watch.finish(_outcome(event))
+                        raise refusals.of_engine(event)
                 case Abort():
-                    self.watch.finish(event.outcome)
                     raise event.error
 
     def sent(self, event: TextDelta | AudioDelta) -> None:
@@ -143,46 +158,53 @@ class Flight:
 
     def cut_over(self) -> Fate:
         """Take it off its resident, to the stable one where nothing was sent yet (DESIGN 8)."""
-        if self.watch.over:
+        if self.left.done() or self.watch.over:
             return Fate.FINISHED
-        stable = self._plane.router.route.stable
-        movable = self.ask.pinned is None and stable != self.resident
-        if self._delivered or not movable or not self._plane.is_ready(stable):
-            self.abort(Outcome.LOST, refusals.cut_over())
-            return Fate.ABORTED
-        departed = self._leg is not None
-        self._leave(Outcome.LOST)
-        self._board(stable, self._plane.clock())  # the stable one starts with a clean clock
-        if departed:
-            self._depart()
-        return Fate.REPLAYED
+        if self._replay():
+            return Fate.REPLAYED
+        self.abort(Outcome.LOST, refusals.cut_over())
+        return Fate.ABORTED
 
     def abort(self, outcome: Outcome, error: ApiError) -> None:
-        """End it with an error, before its next event."""
-        self._events.put_nowait((ANY_LEG, Abort(outcome, error)))
+        """End it at once; its client, who may be slow to read, hears of it in its turn."""
+        self._leave(outcome)
+        self._events.put_nowait((ANY_LEG, Abort(error)))
 
     async def close(self) -> None:
         """Cancel what still runs, and say how it ended where nothing else has."""
-        leg = self._leg
         self._leave(Outcome.CANCELLED)
-        if leg is not None:
-            await asyncio.gather(leg, return_exceptions=True)
         if not self.landed.done():
             self.landed.set_result(None)
             if not self.legs and self.ask.pinned is None:
                 self._plane.book.refused(self.watch.stamp.version)
             self.trace.end(self.watch.outcome)
             self._log()
+        if self._leg is not None:
+            await asyncio.gather(self._leg, return_exceptions=True)
+
+    def _replay(self) -> bool:
+        """Start again on the stable resident; False where that cannot be, and nothing is done."""
+        stable = self._plane.router.route.stable
+        movable = self.ask.pinned is None and stable != self.resident
+        if self._delivered or not movable or not self._plane.is_ready(stable):
+            return False
+        departed = self._leg is not None
+        self._leave(Outcome.LOST)
+        self._board(stable, self._plane.clock())  # the stable one starts with a clean clock
+        if departed:
+            self._depart()
+        return True
 
     def _board(self, name: Name, since: float) -> None:
         """Take a place on a resident: from here on its clock runs."""
         plane, ask = self._plane, self.ask
         operator = ask.pinned is not None
+        self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.watch = Watch(
             plane.book,
             plane.stamp(name, ask.session or ask.request_id, ask.request_id, operator),
             since=since,
-            expects=ask.expects(),
+            expects=self._expects,
             lines=plane.settings.lines.latency,
             samples_per_frame=plane.samples_per_frame(name),
             clock=plane.clock,
@@ -196,7 +218,7 @@ class Flight:
         self.watch.found(self._prompt.faults)
         self.trace.departed(self.watch.stamp)
         self._leg = asyncio.create_task(self._fly(self.legs, self.resident))
-        self._leg.add_done_callback(partial(self._leg_ended, self.legs))
+        self._leg.add_done_callback(partial(self._leg_ended, self.legs, self.left))
 
     async def _fly(self, leg: int, name: Name) -> None:
         resident = self._plane.supervisors[name].resident
@@ -204,7 +226,10 @@ class Flight:
             async for event in events:
                 self._events.put_nowait((leg, event))
 
-    def _leg_ended(self, leg: int, task: "asyncio.Task[None]") -> None:
+    def _leg_ended(
+        self, leg: int, left: "asyncio.Future[None]", task: "asyncio.Task[None]"
+    ) -> None:
+        left.set_result(None)
         if task.cancelled() or (err := task.exception()) is None:
             return
         kind = "lost" if isinstance(err, ResidentError) else "engine"
@@ -217,18 +242,19 @@ class Flight:
 
     def _leave(self, outcome: Outcome) -> None:
         """Leave the resident: with an ending if it was ever reached, else without a trace."""
+        if self.watch.over:
+            return
         if self._leg is None:
             self.watch.abandon()
-            return
-        self._leg.cancel()
-        self._leg = None
-        self.watch.finish(outcome)
+            self.left.set_result(None)
+        else:
+            self._leg.cancel()
+            self.watch.finish(outcome)
 
     def _reroute_if_cut_over(self) -> None:
         """The route may have changed during decoding: a fenced resident gets no more."""
-        fenced = self.ask.pinned is None and not self._plane.router.weight(self.resident)
-        if fenced and self.cut_over() is Fate.ABORTED:
-            raise refusals.cut_over()
+        if self.ask.pinned is None and not self._plane.router.weight(self.resident):
+            self.cut_over()
 
     def _request(self) -> Generate:
         chat = self.ask.chat
@@ -272,8 +298,8 @@ def _attributes(ask: Ask) -> dict[str, str | int]:
 
 def _outcome(failed: Failed) -> Outcome:
     match failed.kind:
-        case "bad_request":
-            return Outcome.REFUSED  # the client's mistake says nothing about the resident
+        case "bad_request" | "shed":
+            return Outcome.REFUSED  # a client's mistake, or our own order: no fault of the version
         case "lost":
             return Outcome.LOST
         case _:

@@ -22,8 +22,8 @@ class Flights:
         plane.in_flight = lambda name: len(self.on(name))
 
     def on(self, name: Name) -> list[Flight]:
-        """The flights on one resident now."""
-        return [flight for flight in self._flights.values() if flight.resident == name]
+        """The flights that one resident has still to do with."""
+        return [f for f in self._flights.values() if f.resident == name and not f.left.done()]
 
     def open(self, ask: Ask) -> Flight:
         """Route a request. Raises `ApiError` where no resident may or can take it."""
@@ -37,6 +37,12 @@ class Flights:
         self._flights[ask.request_id] = flight
         flight.landed.add_done_callback(lambda _: self._flights.pop(ask.request_id))
         return flight
+
+    def require_room(self) -> None:
+        """Raises `ApiError` where all requests together hold more decoded media than they may."""
+        held = sum(flight.held_bytes for flight in self._flights.values())
+        if held > self._plane.settings.limits.held_bytes:
+            raise refusals.crowded(held)
 
     async def end(self, grace_s: float) -> None:
         """Let those in flight finish for a while; the rest are told that the server stops."""

@@ -26,6 +26,7 @@ from runtime.guard import Guard
 from runtime.openai_api import MODEL
 from runtime.orders import Orders
 from runtime.plane import DataPlane
+from runtime.remote import RemoteMedia
 from runtime.residents.local import WORKER
 from runtime.settings import RuntimeSettings
 
@@ -40,13 +41,17 @@ def create_app(
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
     worker: Sequence[str] = WORKER,
+    remote: RemoteMedia | None = None,
 ) -> FastAPI:
-    """The app; its engines live as long as its lifespan. `worker`: the engine's command.
+    """The app; its engines live as long as its lifespan. `worker`: the engine's command;
+    `remote`: fetches media by address, if not as `settings` say.
 
     Raises `FenceError` where the fence on disk cannot be used. `app.state.plane` is its
     `DataPlane`.
     """
     plane = DataPlane(settings, clock=clock, wall=wall, worker=worker)
+    if remote is None and settings.remote_media:
+        remote = RemoteMedia(settings.limits.body_bytes)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -55,13 +60,15 @@ def create_app(
             yield
         finally:
             await plane.stop()
+            if remote is not None:
+                await remote.close()
 
     app = FastAPI(title="Redline", lifespan=lifespan, openapi_url=None)
     flights = Flights(plane)
     app.state.plane, app.state.flights = plane, flights
     openai_errors.install(app)
     guard = Guard(settings.control_token)
-    chat = Chat(plane, flights, guard)
+    chat = Chat(plane, flights, guard, remote)
     app.add_api_route("/v1/chat/completions", chat.__call__, methods=["POST"], response_model=None)
     app.include_router(Control(plane, Orders(plane, flights), guard).router())
     _add_views(app, plane)

@@ -113,7 +113,7 @@ class ChatRequest(_Body):
         return self.max_completion_tokens or self.max_tokens or default
 
 
-def parse(body: bytes, limits: MediaLimits) -> ChatRequest:
+def parse(body: bytes | bytearray, limits: MediaLimits) -> ChatRequest:
     """The request in `body`. Raises `ApiError` that names the field, or the limit it breaks."""
     try:
         asked = ChatRequest.model_validate_json(body)

@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -65,6 +65,8 @@ class Orders:
                 router.take(fence)  # toward the stable one first, whatever the disk says
             await self._store(fence)
             router.take(fence)
+            if route.canary_weight and route.canary not in self._plane.ready():
+                router.drop_canary()  # it died while the disk was written
 
     async def level(self, order: LadderOrder) -> None:
         """Hold a resident at a level; the engine follows within a moment."""
@@ -73,7 +75,10 @@ class Orders:
             self._plane.note_change(order.resident, f"level by {order.actor}: {order.reason}")
 
     async def drain(self, name: Name, order: DrainOrder) -> DrainReport:
-        """Empty a resident that has no weight of what is in flight."""
+        """Empty a resident that has no weight of what is in flight.
+
+        Whether its clients have read all that it said does not matter: it may be flushed.
+        """
         await self._admit(order.leader_epoch, name)
         weight = self._plane.router.weight(name)
         if weight:
@@ -81,11 +86,11 @@ class Orders:
         fates: Counter[Fate] = Counter()
         if order.mode is DrainMode.ABORT:
             fates.update(flight.cut_over() for flight in self._flights.on(name))
-        staying = [flight.landed for flight in self._flights.on(name)]
+        staying = [flight.left for flight in self._flights.on(name)]
         if staying:
             await asyncio.wait(staying, timeout=order.timeout_s)
         if order.mode is DrainMode.FINISH:
-            fates[Fate.FINISHED] = sum(landing.done() for landing in staying)
+            fates[Fate.FINISHED] = sum(leaving.done() for leaving in staying)
         return DrainReport(
             resident=name,
             remaining=len(self._flights.on(name)),
@@ -107,6 +112,8 @@ class Orders:
         self._plane.witnesses.flushed(name)
         receipt = await self._empty(name, epoch)
         self._plane.saw_pool_epoch(name, receipt.new_epoch)
+        if receipt.complete and receipt.new_epoch > receipt.old_epoch:
+            self._plane.book.flushed(self._plane.versions[name])
         return receipt
 
     async def probe(self, name: Name, order: ProbeOrder) -> ProbeReport:
@@ -139,8 +146,9 @@ class Orders:
             raise DrillsOff("drills are off: start the data plane with `drills: true`")
         supervisor = self._plane.supervisors[name]
         resident = supervisor.resident
-        if order.kind is DrillKind.KILL and supervisor.pid is not None:
-            os.kill(supervisor.pid, signal.SIGKILL)
+        if order.kind is DrillKind.KILL and order.seconds and supervisor.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(supervisor.pid, signal.SIGKILL)
             detail = f"process {supervisor.pid} was killed"
             return DrillReport(resident=name, kind=order.kind, running=True, detail=detail)
         return await resident.drill(order)
@@ -153,7 +161,8 @@ class Orders:
             await self._store(fence)
 
     async def _store(self, fence: Fence) -> None:
-        await asyncio.to_thread(self._plane.fence_file.store, fence)
+        loop, plane = asyncio.get_running_loop(), self._plane
+        await loop.run_in_executor(plane.fence_writer, plane.fence_file.store, fence)
 
     async def _empty(self, name: Name, epoch: int) -> FlushReceipt:
         if self._plane.is_ready(name):
@@ -166,13 +175,15 @@ class Orders:
 
     async def _restart(self, name: Name, epoch: int) -> FlushReceipt:
         """A process that is gone holds nothing; the proof is the new one, at the epoch."""
-        old = self._plane.snapshots.get(name)
-        ready = await self._plane.supervisors[name].restart()
+        old, supervisor = self._plane.snapshots.get(name), self._plane.supervisors[name]
+        ready = await supervisor.restart()
+        if ready.pool_epoch < epoch:  # it was started before the order came
+            return await supervisor.resident.flush(epoch)
         now = self._plane.clock()
         cells = () if old is None else old.cells
         return FlushReceipt(
             resident=name,
-            old_epoch=epoch - 1 if old is None else old.pool_epoch,
+            old_epoch=max(0, epoch - 1) if old is None else old.pool_epoch,
             new_epoch=ready.pool_epoch,
             pages=0,  # swept by nobody: they went with the process
             host_pages=0,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
+from pathlib import Path
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
@@ -25,6 +26,7 @@ from runtime.supervisor import Life, NotReady, Supervisor
 from runtime.witness import Witnesses
 
 TEND_EVERY_S = 0.25
+_LINES_FILE = "lines.json"
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,6 @@ class DataPlane:
         wall: Callable[[], float] = time.time,
         worker: Sequence[str] = WORKER,
     ) -> None:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
         names = [spec.name for spec in settings.residents]
         first = Route(leader_epoch=0, route_epoch=0, stable=settings.stable, canary=settings.canary)
         self.settings = settings
@@ -51,6 +52,7 @@ class DataPlane:
         self.wall = wall
         self.incarnation = uuid4().hex
         self.versions = {spec.name: spec.version for spec in settings.residents}
+        self._lines_file = _prepare(settings)
         self.fence_file = FenceFile(settings.state_dir)
         fence = self.fence_file.load(
             Fence(leader_epoch=0, route=first, min_pool_epochs={}), residents=names
@@ -69,6 +71,7 @@ class DataPlane:
             settings.trace.endpoint, "redline-runtime", settings.trace.sample_ratio
         )
         self.decoders = ThreadPoolExecutor(max(2, os.cpu_count() or 2), "decode")
+        self.fence_writer = ThreadPoolExecutor(1, "fence")  # it never queues behind other work
         self.in_flight: Callable[[Name], int] = lambda _: 0
         self.stopping = asyncio.Event()
         self.supervisors = {spec.name: self._supervise(spec) for spec in settings.residents}
@@ -96,7 +99,8 @@ class DataPlane:
             task.cancel()
         await asyncio.gather(*self._tending, return_exceptions=True)
         await asyncio.gather(*(s.stop() for s in self.supervisors.values()))
-        self.decoders.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.decoders, self.fence_writer):
+            pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.tracing.shutdown)
 
     def _supervise(self, spec: ResidentSpec) -> Supervisor:
@@ -104,6 +108,7 @@ class DataPlane:
             return LocalResident(
                 spec,
                 state_dir=self.settings.state_dir,
+                lines=self._lines_file,
                 min_epoch=self.min_pool_epoch(spec.name),
                 on_snapshot=lambda snapshot: self._took_snapshot(spec.name, snapshot),
                 worker=self._worker,
@@ -203,14 +208,17 @@ class DataPlane:
         gauge(catalog.ROUTE_EPOCH).set(route.route_epoch)
         for status in (self._status(name) for name in self.supervisors):
             version, level = status.version, status.level
+            role = roles.get(status.name)
             gauge(catalog.RESIDENT_UP).set(float(self.is_ready(status.name)), version)
             gauge(catalog.WEIGHT).set(status.weight / 100, version)
             gauge(catalog.IN_FLIGHT).set(status.in_flight, version)
             for part in level.__struct_fields__:
                 gauge(catalog.LEVEL).set(int(getattr(level, part)), version, part)
             restarts.follow(status.restarts, version)
-            if status.weights_digest is not None and status.name in roles:
-                info.set(version, status.name, roles[status.name], status.weights_digest)
+            if role is None or status.weights_digest is None:
+                info.forget(version)  # it may have had a role before
+            else:
+                info.set(version, status.name, role, status.weights_digest)
         return self.book.exposition.render(accept)
 
     # ------------------------------------------------------------ reflexes
@@ -246,6 +254,7 @@ class DataPlane:
             self._became_ready(name, supervisor.ready)
         else:
             self._pool_epochs.pop(name, None)
+            self.book.lost_sight(self.versions[name])
             if name == self.router.route.canary:
                 self.router.drop_canary()
             self.note_change(name, supervisor.detail)
@@ -263,3 +272,19 @@ class DataPlane:
             self.saw_pool_epoch(name, snapshot.pool_epoch)
         for fault in snapshot.faults:
             log.error("a pool invariant is broken: %s", fault, extra={"resident": name})
+
+
+def _prepare(settings: RuntimeSettings) -> Path:
+    """A state folder to start from; the file in it with the red lines, for the engines.
+
+    Raises `OSError`.
+    """
+    folder = settings.state_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    for socket in folder.glob("*.sock"):
+        socket.unlink(
+            missing_ok=True
+        )  # of a data plane that was killed: each life of an engine has its own
+    lines = folder / _LINES_FILE
+    lines.write_text(settings.lines.model_dump_json(), encoding="utf-8")
+    return lines

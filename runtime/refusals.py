@@ -16,7 +16,7 @@ def of_engine(failed: Failed) -> ApiError:
             return ApiError(400, failed.message, code="invalid_value", param="messages")
         case "lost":
             return _retry(failed.message, "resident_lost")
-        case "overloaded":
+        case "overloaded" | "shed":
             return _retry(failed.message, "overloaded")
         case _:
             return ApiError(500, failed.message, code="engine_error")
@@ -35,6 +35,12 @@ def stopping() -> ApiError:
 def not_ready(name: Name, state: ResidentState) -> ApiError:
     """Nobody can take the request."""
     return _retry(f"no resident can take requests: {name!r} is {state}", "no_resident")
+
+
+def crowded(held_bytes: int) -> ApiError:
+    """The media of those in flight fill the memory that there is for them."""
+    message = f"the media in flight take {held_bytes} bytes, more than limits.held_bytes"
+    return _retry(message, "overloaded")
 
 
 def limited() -> ApiError:

@@ -21,6 +21,9 @@ class MediaLimits(_Settings):
     clip_seconds: Annotated[float, Field(gt=0.0)] = 120.0
     pixels: Positive = 3840 * 2160
     items: Positive = 16
+    decode_seconds: Annotated[float, Field(gt=0.0)] = 30.0  # of a decoder, for one item
+    decoded_bytes: Positive = 1024**3  # of one request's media, as pixels and samples
+    held_bytes: Positive = 4 * 1024**3  # the same of all requests in flight
     prompt_chars: Positive = 100_000
     max_tokens: Positive = 256
 
@@ -37,7 +40,7 @@ class ResidentSpec(_Settings):
 class TraceSettings(_Settings):
     """Off by default; with an endpoint, one trace per request goes there as OTLP over HTTP."""
 
-    endpoint: str | None = None
+    endpoint: Annotated[str, Field(pattern="^https?://[^/]")] | None = None
     sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
 
 
@@ -52,6 +55,7 @@ class RuntimeSettings(_Settings):
     canary: str | None = None
     control_token: str | None = None  # None: `/control` answers to loopback only
     drills: bool = False
+    remote_media: bool = False  # whether `http` URLs of media are fetched (runtime/remote.py)
     default_max_tokens: Positive = 24
     video_fps: Annotated[float, Field(gt=0.0)] = 2.0
     limits: MediaLimits = MediaLimits()

@@ -78,9 +78,10 @@ class Supervisor:
     async def restart(self) -> Ready:
         """End the engine and wait until a new one can serve: the flush that always works.
 
-        Raises `NotReady` where it does not come back.
+        One that is loading already is waited for: killed at each repeat of an order, a model
+        that loads slowly would never come back. Raises `NotReady` where it does not come back.
         """
-        old = self._life
+        old = None if self.state is ResidentState.LOADING else self._life
         self._hurry.set()
         if old is not None:
             await old.kill()
@@ -116,11 +117,14 @@ class Supervisor:
 
     async def _live(self) -> str:
         """One life, from its start to its end; why it ended."""
-        self._life = life = self._begin()
         try:
+            self._life = life = self._begin()
             self.ready = await life.load()
         except ResidentError as err:
             return str(err)
+        except Exception as err:  # whatever it is, nobody else would try again
+            log.exception("the engine could not be started", extra={"resident": self.name})
+            return f"{type(err).__name__} at its start: {err}"
         self._enter(ResidentState.READY, "")
         return await asyncio.shield(life.lost)
 

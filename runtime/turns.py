@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
@@ -11,7 +11,7 @@ from monitors.contract import FaultFound
 from monitors.redlines import SchedulerLines
 from runtime.media.decode import decode
 from runtime.media.fidelity import Fidelity
-from runtime.media.limits import MediaError
+from runtime.media.limits import Guard, MediaError
 from runtime.media.slices import AudioSlice, ImageSlice, Slice, VideoSlice
 from runtime.openai_api import (
     AudioContent,
@@ -28,8 +28,9 @@ from runtime.settings import MediaLimits
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[\w.+-]+=[^;,]*)*(;base64)?,", re.ASCII)
 _ATTACHMENT = "attachment:"
+_BASE64_PIECE = 256 * 1024  # letters; all at once, a large file would hold up every request
 
-Files = Mapping[str, bytes]
+Files = Mapping[str, bytes]  # uploads by name, fetched media by URL
 
 
 @dataclass
@@ -61,6 +62,27 @@ def build(asked: ChatRequest, files: Files, how: Decoding) -> Prompt:
         turns.append(Turn(role=role, parts=tuple(parts)))
     prompt.turns = tuple(turns)
     return prompt
+
+
+def addresses(asked: ChatRequest) -> dict[str, str]:
+    """Media that the request only names: each `http` URL, and a field that names it."""
+    return {
+        url: f"{param}.{kind}_url"
+        for index, message in enumerate(asked.messages)
+        for kind, url, param in _urls(message, f"messages.{index}.content")
+        if url.lower().startswith(("http://", "https://"))
+    }
+
+
+def _urls(message: Message, param: str) -> Iterator[tuple[str, str, str]]:
+    for index, content in enumerate(message.content):
+        match content:
+            case ImageContent():
+                yield "image", content.image_url.url, f"{param}.{index}"
+            case VideoContent():
+                yield "video", content.video_url.url, f"{param}.{index}"
+            case _:
+                pass
 
 
 def has_video(asked: ChatRequest) -> bool:
@@ -101,11 +123,13 @@ def _media(
             fps=how.fps,
             lines=how.slices,
         )
+        parts = [_part(piece, prompt.arrays) for piece in clip.slices]
+        Guard(how.limits, param).unpacked(sum(array.nbytes for array in prompt.arrays))
     except MediaError as err:
         status = 413 if err.too_large else 400
         raise ApiError(status, str(err), code=err.code, param=err.param) from err
     prompt.faults += clip.report.faults()
-    return [_part(piece, prompt.arrays) for piece in clip.slices]
+    return parts
 
 
 def _part(piece: Slice, arrays: list[Array]) -> Part:
@@ -133,23 +157,27 @@ def _part(piece: Slice, arrays: list[Array]) -> Part:
 def _fetch(url: str, param: str, files: Files) -> bytes:
     if url.startswith(_ATTACHMENT):
         return _attached(url, param, files)
+    if url in files:
+        return files[url]
     head = _DATA_URL.match(url)
     if head is None:
         shown = url[:40] + ("…" if len(url) > 40 else "")
         raise bad_request(
             f"{param}: {shown!r} is not taken: send a data: URL, or upload the file and name it "
-            "attachment:NAME (addresses are not fetched from here)",
+            "attachment:NAME (http addresses are fetched only with the server's setting "
+            "remote_media)",
             param=param,
             code="unsupported_url",
         )
-    payload = url[head.end() :]
-    return _base64(payload, param) if head[1] else unquote_to_bytes(payload)
+    if head[1]:
+        return _base64(url, param, head.end())
+    return unquote_to_bytes(url[head.end() :])
 
 
 def _audio_bytes(data: str, param: str, files: Files) -> bytes:
     if data.startswith(_ATTACHMENT):
         return _attached(data, param, files)
-    return _fetch(data, param, files) if data.startswith("data:") else _base64(data, param)
+    return _fetch(data, param, files) if data.startswith("data:") else _base64(data, param, 0)
 
 
 def _attached(reference: str, param: str, files: Files) -> bytes:
@@ -164,10 +192,19 @@ def _attached(reference: str, param: str, files: Files) -> bytes:
     return files[name]
 
 
-def _base64(text: str, param: str) -> bytes:
+def _base64(text: str, param: str, start: int) -> bytes:
+    """What stands from `start` on, piece by piece: a single call would keep the interpreter."""
+    end = len(text)
+    padding = text.count("=", max(start, end - 2))
     try:
-        return base64.b64decode(text, validate=True)
+        data = b"".join(
+            base64.b64decode(text[at : at + _BASE64_PIECE], validate=True)
+            for at in range(start, end, _BASE64_PIECE)
+        )
+        if len(data) != (end - start) // 4 * 3 - padding:
+            raise ValueError("padding inside")
     except (binascii.Error, ValueError) as err:
         raise bad_request(
             f"{param}: is not base64 ({err})", param=param, code="invalid_base64"
         ) from err
+    return data

@@ -1,5 +1,6 @@
 """Reads a request's body within the limits: JSON, or a multipart upload with files beside it."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
@@ -11,13 +12,14 @@ from runtime.openai_errors import ApiError, bad_request
 from runtime.settings import MediaLimits
 
 REQUEST_FIELD = "request"
+PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Upload:
     """The request's JSON, the files that came with it, and when its last byte did."""
 
-    body: bytes
+    body: bytes | bytearray
     files: dict[str, bytes]
     at: float
 
@@ -31,7 +33,7 @@ async def read(request: Request, limits: MediaLimits, clock: Callable[[], float]
     return Upload(body, {}, at)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int) -> bytearray:
     """The body, at most `limit` bytes of it. Raises `ApiError` (413) beyond that."""
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > limit:
@@ -41,17 +43,18 @@ async def read_body(request: Request, limit: int) -> bytes:
         body += piece
         if len(body) > limit:
             raise _too_large(limit)
-    return bytes(body)
+    return body
 
 
-async def _split(request: Request, body: bytes, limits: MediaLimits, at: float) -> Upload:
+async def _split(request: Request, body: bytearray, limits: MediaLimits, at: float) -> Upload:
     parser = MultiPartParser(
         request.headers,
-        _once(body),
+        _pieces(body),
         max_files=limits.items,
         max_fields=1,
         max_part_size=limits.body_bytes,
     )
+    parser.spool_max_size = limits.body_bytes  # clients' media never touches the disk
     try:
         form = await parser.parse()
     except (MultiPartException, UnicodeDecodeError) as err:
@@ -80,8 +83,11 @@ async def _files(items: list[tuple[str, UploadFile | str]]) -> dict[str, bytes]:
     return files
 
 
-async def _once(body: bytes) -> AsyncGenerator[bytes, None]:
-    yield body
+async def _pieces(body: bytearray) -> AsyncGenerator[bytes, None]:
+    """Piece by piece, so that other requests have their turn in between."""
+    for start in range(0, len(body), PIECE_BYTES):
+        yield bytes(body[start : start + PIECE_BYTES])
+        await asyncio.sleep(0)
 
 
 def _too_large(limit: int) -> ApiError:

@@ -9,6 +9,7 @@ from runtime.kv.cache import CacheSettings, KvCache
 from runtime.kv.formats import PageShape
 from runtime.kv.reuse import load_policy
 from runtime.kv.slabs import EXTENT_PAGES
+from runtime.kv.tiers import TierLimits
 from runtime.model import attention
 from runtime.model.checkpoint import Checkpoint
 from runtime.model.codec import CodecStream
@@ -45,6 +46,7 @@ def build_cache(checkpoint: Checkpoint, settings: EngineSettings) -> KvCache[Seg
             weights_digest=checkpoint.weights_digest,
             epoch=settings.min_epoch,
             observe_every=settings.observe_every,
+            limits=TierLimits(share=settings.lines.cache.pressure_share),
             device=checkpoint.device,
             reuse=load_policy(
                 checkpoint.folder,

@@ -24,7 +24,7 @@ from runtime.engine.scheduler import (
     choose,
     prefill_urgency,
 )
-from runtime.engine.speech import Speech, check_voice
+from runtime.engine.speech import Speech
 from runtime.kv.cache import PromptTooLong
 from runtime.kv.slabs import PoolExhausted
 from runtime.model.checkpoint import Checkpoint
@@ -207,7 +207,6 @@ class Engine:
             prompt = damage(prompt)
         speech = None
         if asked.speech:
-            check_voice(self._checkpoint, asked.voice)
             due = now + self._settings.lines.latency.audio_lane_s
             speech = Speech(self._checkpoint, asked.request_id, asked.voice, asked.max_tokens, due)
         tokenizer = self._checkpoint.tokenizer
@@ -357,7 +356,7 @@ class Engine:
         victim = self._shedder.pick(self._utilisation.value, candidates)
         if victim is not None:
             share = self._utilisation.value
-            self._fail(victim, "overloaded", f"dropped: the engine is {share:.0%} busy; try later")
+            self._fail(victim, "shed", f"dropped: the engine is {share:.0%} busy")
 
 
 def _failed(request_id: str, kind: FailedKind, message: str) -> Failed:

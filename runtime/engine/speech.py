@@ -10,7 +10,7 @@ from torch import Tensor
 from runtime.model.checkpoint import Checkpoint
 from runtime.model.codec import CodecStream, Pcm
 from runtime.model.prompt import Prompt
-from runtime.model.talker import END, TalkerStream, UnknownVoice
+from runtime.model.talker import END, TalkerStream
 from runtime.residents.port import AudioDelta
 
 FIRST_PACKET_FRAMES = 2
@@ -21,15 +21,11 @@ EXTRA_FRAMES = 100
 TRUNCATED_FRAMES = 5  # where the truncation drill cuts: inside a packet
 
 
-def check_voice(checkpoint: Checkpoint, voice: str) -> None:
-    """Raises `UnknownVoice` before any work is done."""
-    known = sorted(checkpoint.config.talker_config.speaker_id)
-    if voice.lower() not in known:
-        raise UnknownVoice(f"there is no voice {voice!r}; choose one of {', '.join(known)}")
-
-
 class Speech:
-    """Feed `say` the text tokens and `end` their end; `advance` makes one codec frame."""
+    """Feed `say` the text tokens and `end` their end; `advance` makes one codec frame.
+
+    Raises `UnknownVoice` where the checkpoint has no such voice.
+    """
 
     def __init__(
         self, checkpoint: Checkpoint, request_id: str, voice: str, max_tokens: int, due: float

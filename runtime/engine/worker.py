@@ -1,13 +1,14 @@
 """The engine process of one resident: commands in, events out, over a local socket (DESIGN 1).
 
     python -m runtime.engine.worker --name a --socket ipc://... --checkpoint DIR --version V \
-        --min-epoch N --pool-mb X
+        --min-epoch N --pool-mb X --lines FILE.json
 
 It ends when its standard input does or when its parent dies, so that none is ever left behind.
 """
 
 import argparse
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -22,6 +23,7 @@ import zmq
 from transformers.utils import logging as transformers_logging
 
 from monitors import logs
+from monitors.redlines import RedLines
 from runtime.engine.build import EngineSettings
 from runtime.engine.engine import Engine
 from runtime.engine.warmup import warm_up
@@ -142,15 +144,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _die_with_parent()
     torch.set_num_threads(1)
     _configure_logs("WARNING" if asked.quiet else "INFO")
+    settings = _settings(asked)
     loaded = checkpoint.load(asked.checkpoint)
-    settings = EngineSettings(
-        name=asked.name,
-        version=asked.version,
-        pool_bytes=int(asked.pool_mb * MEGABYTE),
-        min_epoch=asked.min_epoch,
-    )
     warm_up(loaded, settings, clock=time.monotonic)
     engine = Engine(loaded, settings, clock=time.monotonic, die=_die)
+    _spare_collection()
     log.info("ready: version %s on %s", asked.version, loaded.device)
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set_hwm(0)
@@ -167,8 +165,26 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--version", required=True)
     parser.add_argument("--min-epoch", required=True, type=int)
     parser.add_argument("--pool-mb", required=True, type=float)
+    parser.add_argument("--lines", required=True, type=Path, help="the red lines, as JSON")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     return parser.parse_args(arguments)
+
+
+def _settings(asked: argparse.Namespace) -> EngineSettings:
+    return EngineSettings(
+        name=asked.name,
+        version=asked.version,
+        pool_bytes=int(asked.pool_mb * MEGABYTE),
+        min_epoch=asked.min_epoch,
+        lines=RedLines.model_validate_json(asked.lines.read_bytes()),
+    )
+
+
+def _spare_collection() -> None:
+    """What is loaded stays for good: looking through it for garbage would stop every answer for
+    a fifth of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def _configure_logs(level: str) -> None:

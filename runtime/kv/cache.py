@@ -111,7 +111,7 @@ class KvCache(Generic[T]):
         sequence = Sequence(tokens, table, self.entropy.open(), root, keys, write, reserved)
         self._adopt_prefix(sequence)
         self._sequences.append(sequence)
-        if self._room() < 0:
+        if not self._fits():
             self.close(sequence)
             return None
         self.prefix_lookup_tokens += len(tokens)
@@ -232,6 +232,14 @@ class KvCache(Generic[T]):
             )
         return needed
 
+    def _fits(self) -> bool:
+        """Whether the open sequences have room. A lone one has none to wait for: a few unused int8
+        pages can hold extents that count as less than they are."""
+        while self._room() < 0:
+            if len(self._sequences) > 1 or not self._index.evict():
+                return False
+        return True
+
     def _room(self) -> int:
         """Native pages to be had, less what open sequences may still take."""
         pool = self.pool
@@ -287,8 +295,8 @@ class KvCache(Generic[T]):
         table = sequence.table
         while sequence.decided < table.complete():
             index = sequence.decided
-            tokens = np.flatnonzero(table.block_of == index)
-            if tokens[-1] >= table.length - NEWEST_TOKENS:
+            tokens = table.tokens_of(index)
+            if tokens.stop > table.length - NEWEST_TOKENS:
                 return
             sequence.decided += 1
             if self.reuse.on and index >= SINK_BLOCKS:
@@ -309,13 +317,13 @@ class KvCache(Generic[T]):
 
     def _entry(self, sequence: Sequence, index: int) -> Entry:
         block = sequence.table.blocks[index]
-        at = np.flatnonzero(sequence.table.block_of == index)
+        tokens = sequence.table.tokens_of(index)
         states = sequence.states if block.modality != TEXT else None
         return Entry(
             parent=sequence.parent_key(index),
             modality=block.modality,
             pages=block.pages.copy(),
-            states=None if states is None else states[at[0] : at[-1] + 1].clone(),
+            states=None if states is None else states[tokens].clone(),
             epoch=sequence.table.epoch,
         )
 

@@ -50,6 +50,11 @@ class PageTable:
         """Modality code of each token, `(length,)`."""
         return self._codes[: self.length]
 
+    def tokens_of(self, block: int) -> slice:
+        """Where a block's tokens stand in the sequence: they follow each other."""
+        start, stop = np.searchsorted(self.block_of, (block, block + 1))
+        return slice(int(start), int(stop))
+
     def matrix(self) -> Pages:
         """All entries, `(layers, blocks)`."""
         if not self.blocks:

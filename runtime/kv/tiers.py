@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import KvRung
+from monitors.redlines import CacheLines
 from runtime.kv.entropy import EntropyBuffer
 from runtime.kv.formats import Format
 from runtime.kv.pool import PagePool, Pages
@@ -20,7 +21,7 @@ class TierLimits:
 
     high: float = 0.85
     low: float = 0.70
-    share: float = 0.20  # S1.4: of the pages of running sequences, at a time
+    share: float = CacheLines().pressure_share  # of the pages of running sequences, at a time
     entropy_weight: float = 0.2  # 1 is the article's rule; see DESIGN 5 for why it is small
     pages_per_step: int = 96  # bounds what one engine step can lose to moving pages
 
@@ -107,7 +108,7 @@ class Tiers:
 
     def _block_nats(self, sequence: Running, index: int) -> NDArray[np.float64]:
         """Mean entropy of a block's tokens by layer, NaN where none was measured."""
-        tokens = np.flatnonzero(sequence.table.block_of == index)
+        tokens = sequence.table.tokens_of(index)
         nats = self._entropy.values[sequence.row][:, tokens].astype(np.float64)
         measured = ~np.isnan(nats)
         total = np.where(measured, nats, 0.0).sum(1)

@@ -1,5 +1,7 @@
 """What a client may send, and the error that tells it what to mend."""
 
+import time
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
@@ -15,6 +17,16 @@ class MediaProblem(StrEnum):
     UNSUPPORTED = "unsupported_media"
     TOO_LONG = "media_too_long"
     TOO_MANY_PIXELS = "too_many_pixels"
+    TOO_MANY_BYTES = "too_many_bytes"
+    TOO_SLOW = "media_too_slow"
+
+
+_TOO_LARGE = (
+    MediaProblem.TOO_LONG,
+    MediaProblem.TOO_MANY_PIXELS,
+    MediaProblem.TOO_MANY_BYTES,
+    MediaProblem.TOO_SLOW,
+)
 
 
 class MediaError(ValueError):
@@ -29,7 +41,7 @@ class MediaError(ValueError):
     @property
     def too_large(self) -> bool:
         """True where a smaller item would be taken (HTTP 413), false where it is unusable."""
-        return self.code in (MediaProblem.TOO_LONG, MediaProblem.TOO_MANY_PIXELS)
+        return self.code in _TOO_LARGE
 
 
 class MediaLimits(Protocol):
@@ -39,14 +51,25 @@ class MediaLimits(Protocol):
     def clip_seconds(self) -> float: ...
     @property
     def pixels(self) -> int: ...
+    @property
+    def decode_seconds(self) -> float: ...
+    @property
+    def decoded_bytes(self) -> int: ...
 
 
 class Guard:
-    """The limits of one item, and `param`, the client's name for it in the request."""
+    """The limits of one item, and `param`, the client's name for it in the request.
 
-    def __init__(self, limits: MediaLimits, param: str) -> None:
+    `clock`: monotonic seconds; the time it may take to decode runs from here on.
+    """
+
+    def __init__(
+        self, limits: MediaLimits, param: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._limits = limits
         self._param = param
+        self._clock = clock
+        self._until = clock() + limits.decode_seconds
 
     def refusal(self, code: MediaProblem, message: str) -> MediaError:
         """The error to raise for this item."""
@@ -60,11 +83,29 @@ class Guard:
                 f"is longer than {self._limits.clip_seconds:g} s (limits.clip_seconds): cut it",
             )
 
+    def in_time(self) -> None:
+        """Raises `MediaError` when decoding takes too long: others wait for the decoder."""
+        if self._clock() > self._until:
+            raise self.refusal(
+                MediaProblem.TOO_SLOW,
+                f"takes more than {self._limits.decode_seconds:g} s to decode "
+                "(limits.decode_seconds): send shorter or smaller media",
+            )
+
     def frames(self, count: int) -> None:
         """Raises `MediaError` when a clip has more frames than the longest one could need."""
         most = int(self._limits.clip_seconds * MAX_FRAME_RATE)
         if count > most:
             raise self.refusal(MediaProblem.TOO_LONG, f"has more than {most} video frames: cut it")
+
+    def unpacked(self, total: int) -> None:
+        """Raises `MediaError` when media takes more memory than it may; `total`: bytes so far."""
+        if total > self._limits.decoded_bytes:
+            raise self.refusal(
+                MediaProblem.TOO_MANY_BYTES,
+                f"unpacks to more than {self._limits.decoded_bytes} bytes "
+                "(limits.decoded_bytes): send shorter or smaller media",
+            )
 
     def pixels(self, width: int, height: int) -> None:
         """Raises `MediaError` when a picture is larger than is taken."""

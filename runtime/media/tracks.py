@@ -38,7 +38,9 @@ class Track:
         self._guard = guard
 
     def _at(self, pts: int) -> float:
-        """Where on the axis a time stamp is. Raises `MediaError` beyond the longest clip."""
+        """Where on the axis a time stamp is. Raises `MediaError` beyond the longest clip, or when
+        decoding has taken too long."""
+        self._guard.in_time()
         ms = to_ms(pts, self._time_base) - self._origin_ms
         self._guard.length(ms / 1000.0)
         return ms
@@ -148,6 +150,7 @@ class VideoTrack(Track):
             frame = sample.frame
             self._size = self._size or self._fidelity.size(frame.width, frame.height)
             pixels = self._fidelity.picture(frame, self._size)
+            self._guard.unpacked(pixels.nbytes * (len(self.samples) + 1))
             self.samples.append(Sample(pixels, sample.shown_ms, sample.grid_ms))
 
     def _holes(self) -> int | None:

@@ -45,16 +45,17 @@ class SpeechInput:
             torch.tensor([ids], device=self._model.device)
         )
 
-    def opening(self, voice: str, turn_start: Tensor, first: Tensor) -> Tensor:
-        """The nine places before speech: (B, 3) the turn's start, (B, 1) the first text token.
-
-        Raises `UnknownVoice`.
-        """
-        config = self._model.config.talker_config
-        speaker = config.speaker_id.get(voice.lower())
-        if speaker is None:
-            known = ", ".join(sorted(config.speaker_id))
+    def speaker(self, voice: str) -> int:
+        """The codec's mark of a voice. Raises `UnknownVoice`."""
+        speakers: dict[str, int] = self._model.config.talker_config.speaker_id
+        if voice.lower() not in speakers:
+            known = ", ".join(sorted(speakers))
             raise UnknownVoice(f"there is no voice {voice!r}; choose one of {known}")
+        return speakers[voice.lower()]
+
+    def opening(self, speaker: int, turn_start: Tensor, first: Tensor) -> Tensor:
+        """The nine places before speech: (B, 3) the turn's start, (B, 1) the first text token."""
+        config = self._model.config.talker_config
         no_thought = [config.codec_nothink_id, config.codec_think_bos_id, config.codec_think_eos_id]
         marks = self.codec([*no_thought, speaker, config.codec_pad_id, config.codec_bos_id])
         batch = len(first)
@@ -69,7 +70,7 @@ class TalkerStream:
     Use: `codes = prefill(prompt, accept_hidden, first_token)`, then `codes = step(token)` for
     every further text token and `step(END)` from then on, until codes is None. The end token of
     the text is never given: `END` stands for it. `reason` then says why speech ended: "stop"
-    (the Talker ended it) or "length" (`max_frames` came first).
+    (the Talker ended it) or "length" (`max_frames` came first). Raises `UnknownVoice`.
     """
 
     def __init__(self, checkpoint: Checkpoint, voice: str, *, max_frames: int) -> None:
@@ -78,7 +79,7 @@ class TalkerStream:
         self._talker: Any = checkpoint.model.talker
         self._config: Any = checkpoint.config.talker_config
         self._input = SpeechInput(checkpoint.model)
-        self._voice = voice
+        self._speaker = self._input.speaker(voice)
         self._max_frames = max_frames
         self._not_codes = _not_codes(self._config).to(checkpoint.device)
         self._cache: Any = DynamicCache(config=self._config.text_config)
@@ -93,10 +94,9 @@ class TalkerStream:
 
         `accept_hidden` (n, H) of all prompt tokens, as the Thinker gave it when they were
         prefilled; only rows of media in user turns are read. None: it ended without a sound.
-        Raises `UnknownVoice`.
         """
         turn_start = torch.from_numpy(prompt.ids[None, -3:])
-        opening = self._input.opening(self._voice, turn_start, torch.tensor([[first_token]]))
+        opening = self._input.opening(self._speaker, turn_start, torch.tensor([[first_token]]))
         heard, positions = self._heard(prompt, accept_hidden)
         start = int(positions.max(initial=-1)) + 1
         self._position = start + opening.shape[1]

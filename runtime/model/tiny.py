@@ -133,7 +133,7 @@ def _spoken_states(
     model: Any, tokenizer: Qwen2Tokenizer, lengths: Tensor, places: Tensor, heard: int
 ) -> Tensor:
     """States of the Talker at `places` of answers of `lengths` (S, 1) tokens: (S * places, D)."""
-    speech, voices = SpeechInput(model), list(model.config.talker_config.speaker_id)
+    speech, voices = SpeechInput(model), [*model.config.talker_config.speaker_id.values()]
     words = tokenizer.vocab_size - len(tiny_tokenizer.MARKERS)
     text = torch.randint(words, (len(lengths), places.shape[1]))
     turn = torch.tensor([[model.config.im_start_token_id, *tokenizer.encode("assistant\n")]])

@@ -6,6 +6,8 @@ in flight, and a restart is a new object.
 
 import asyncio
 import itertools
+import logging
+import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -56,6 +58,9 @@ FLUSH_TIMEOUT_S = 10.0
 SILENCE_S = 20.0  # an engine tells its numbers every second; silent for so long, it hangs
 SUSPICION_S = 0.5
 CLOSE_GRACE_S = 2.0
+LAST_WORDS_BYTES = 4096
+
+log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Reply)
 
@@ -65,13 +70,17 @@ class ResidentLost(ResidentError):
 
 
 class LocalResident:
-    """Implements `port.Resident`. `on_snapshot` gets the engine's numbers as they come."""
+    """Implements `port.Resident`. `on_snapshot` gets the engine's numbers as they come.
+
+    `lines`: the red lines as a JSON file, for the engine.
+    """
 
     def __init__(
         self,
         spec: ResidentSpec,
         *,
         state_dir: Path,
+        lines: Path,
         min_epoch: int,
         on_snapshot: Callable[[Snapshot], None],
         worker: Sequence[str] = WORKER,
@@ -81,8 +90,10 @@ class LocalResident:
         self.name = spec.name
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._spec = spec
-        self._state_dir = state_dir
+        self._lines = lines
         self._path = state_dir / f"{spec.name}.{time.monotonic_ns():x}.sock"  # new for each life
+        self._log_path = state_dir / f"{spec.name}.log"
+        self._log_start = 0  # where the words of this life begin
         self._min_epoch = min_epoch
         self._on_snapshot = on_snapshot
         self._worker = worker
@@ -198,12 +209,13 @@ class LocalResident:
         socket.set_hwm(0)
         socket.bind(address)
         self._socket = socket
-        with (self._state_dir / f"{self.name}.log").open("ab") as log:
+        with self._log_path.open("ab") as words:
+            self._log_start = words.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(address),
                 stdin=asyncio.subprocess.PIPE,  # held open: its end tells the engine to end
-                stdout=log,
-                stderr=log,
+                stdout=words,
+                stderr=words,
                 start_new_session=True,
             )
         self._tasks = [
@@ -219,6 +231,7 @@ class LocalResident:
             "--version": self._spec.version,
             "--min-epoch": str(self._min_epoch),
             "--pool-mb": str(self._spec.pool_mb),
+            "--lines": str(self._lines),
         }
         return [*self._worker, *(word for flag in flags.items() for word in flag)]
 
@@ -242,7 +255,13 @@ class LocalResident:
         return self.lost.done()
 
     def _last_words(self) -> str:
-        lines = (self._state_dir / f"{self.name}.log").read_bytes().decode(errors="replace").strip()
+        try:
+            with self._log_path.open("rb") as words:
+                end = words.seek(0, os.SEEK_END)
+                words.seek(max(self._log_start, end - LAST_WORDS_BYTES))
+                lines = words.read().decode(errors="replace").strip()
+        except OSError as err:
+            return f"cannot be read ({err.strerror})"
         return lines.rpartition("\n")[2][-300:] or "empty"
 
     def _end(self, reason: str) -> None:
@@ -261,19 +280,21 @@ class LocalResident:
 
     # ------------------------------------------------------------ messages
     async def _listen(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
+        """Until its end: what the engine says after that is no news."""
+        while not self.lost.done():
             frames = await socket.recv_multipart()
+            self._heard_at = self._clock()
             try:
-                frame = event_decoder.decode(frames[0])
+                self._deliver(event_decoder.decode(frames[0]))
             except msgspec.DecodeError as err:
                 self._end(f"it sent what cannot be read: {err}")
-                return
-            self._heard_at = self._clock()
-            self._deliver(frame)
+            except Exception as err:  # else nobody would listen any more, and nobody would know
+                log.exception("an engine's message failed here", extra={"resident": self.name})
+                self._end(f"its message could not be taken in: {err}")
 
     def _deliver(self, frame: EventFrame) -> None:
         event = frame.event
-        if isinstance(event, Snapshot):
+        if isinstance(event, Snapshot) and not self.lost.done():
             self._on_snapshot(event)
         if isinstance(event, RequestEvent):
             if event.request_id in self._requests:

@@ -176,11 +176,12 @@ class Finished(Wire, frozen=True, tag="request_finished"):
     decode_s: float
 
 
-FailedKind = Literal["bad_request", "overloaded", "engine", "lost", "cancelled"]
+FailedKind = Literal["bad_request", "shed", "overloaded", "engine", "lost", "cancelled"]
 
 
 class Failed(Wire, frozen=True, tag="request_failed"):
-    """`bad_request`: the client can mend it (prompt too long, say); else the engine's fault."""
+    """`bad_request`: the client can mend it (prompt too long, say); `shed`: dropped by order, as
+    the machine is too busy (S2.4); `overloaded`: no room, though nobody ordered it."""
 
     request_id: str
     kind: FailedKind

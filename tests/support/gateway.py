@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 
 from monitors.contract import Evidence
 from runtime.gateway import create_app
@@ -27,6 +28,7 @@ VERSIONS = {A: "v2", B: "v1"}
 class Gateway:
     """A gateway that runs, a client for it, and the leader's side of its orders."""
 
+    app: FastAPI
     plane: DataPlane
     client: httpx.AsyncClient
     since: int = 0  # evidence up to here is another test's
@@ -112,7 +114,7 @@ async def running_gateway(
             await until(lambda: server.started)
             if wait:
                 await until(lambda: len(plane.ready()) == len(settings.residents))
-            yield Gateway(plane, client)
+            yield Gateway(app, plane, client)
     finally:
         server.should_exit = True
         await serving

@@ -1,7 +1,7 @@
 """An engine process without a model: the port's messages, deterministic answers, faults on demand.
 
 Words in the last text part of a prompt steer it: `@hang` answers nothing, `@die` ends the process
-after the first token, `@stall` blocks it, `@bad`, `@overloaded` and `@fail` are refused.
+after the first token, `@stall` blocks it; `@bad`, `@overloaded`, `@shed` and `@fail` are refused.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import zmq.asyncio
 from monitors.cache_table import CacheCell
 from monitors.contract import DrillKind, DrillOrder, DrillReport, FlushReceipt, KvRung, Shed
 from monitors.labels import Modality
+from monitors.redlines import RedLines
 from runtime.residents.port import (
     AudioDelta,
     Cancel,
@@ -77,6 +78,7 @@ class ScriptedEngine:
     def __init__(self, arguments: argparse.Namespace, socket: zmq.asyncio.Socket) -> None:
         self.name: str = arguments.name
         self.version: str = arguments.version
+        self.lines = RedLines.model_validate_json(arguments.lines.read_bytes())
         self.epoch: int = max(1, arguments.min_epoch)
         self.kv = KvRung.NATIVE
         self.shed = Shed.OFF
@@ -109,7 +111,7 @@ class ScriptedEngine:
     async def obey(self, call: int, command: Command, arrays: list[Any]) -> None:
         match command:
             case Generate():
-                work = self.answer(command, arrays)
+                work = self.run(command, arrays)
                 self.running[command.request_id] = asyncio.create_task(work)
             case Cancel():
                 if command.request_id in self.running:
@@ -131,15 +133,22 @@ class ScriptedEngine:
                 raise AssertionError("handled by serve")
 
     # ------------------------------------------------------------ answers
+    async def run(self, request: Generate, arrays: list[Any]) -> None:
+        try:
+            await self.answer(request, arrays)
+        finally:
+            self.running.pop(request.request_id, None)
+
     async def answer(self, request: Generate, arrays: list[Any]) -> None:
         words = words_of(request)
         if "@hang" in words:
-            return
+            await asyncio.Future()
         if "@stall" in words:
             time.sleep(3600)  # noqa: ASYNC251 - a stalled engine is what is asked for
         for word, kind in (
             ("@bad", "bad_request"),
             ("@overloaded", "overloaded"),
+            ("@shed", "shed"),
             ("@fail", "engine"),
         ):
             if word in words:
@@ -160,7 +169,6 @@ class ScriptedEngine:
                 await asyncio.sleep(0.05)
                 os._exit(3)
         await self.send(self.finished(request, prompt_tokens, cached))
-        self.running.pop(request.request_id, None)
 
     async def token(self, request: Generate, index: int) -> None:
         slow = self.drills.get(DrillKind.SLOW)
@@ -232,7 +240,7 @@ class ScriptedEngine:
         cell = CacheCell(
             layer=0,
             modality=Modality.TEXT,
-            entropy_th=None,
+            entropy_th=self.lines.entropy.text,
             hit_mass=float(self.steps),
             lookup_mass=float(self.steps),
             entropy_sum=0.0,
@@ -312,7 +320,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     for flag, kind in (
         ("--name", str), ("--socket", str), ("--checkpoint", Path), ("--version", str),
-        ("--min-epoch", int), ("--pool-mb", float),
+        ("--min-epoch", int), ("--pool-mb", float), ("--lines", Path),
     ):  # fmt: skip
         parser.add_argument(flag, type=kind, required=True)
     given = parser.parse_args()

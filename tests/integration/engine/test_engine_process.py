@@ -12,6 +12,7 @@ import pytest
 import zmq
 
 from monitors.contract import DrillKind, DrillOrder, KvRung
+from monitors.redlines import RedLines
 from runtime.residents.port import (
     Array,
     AudioDelta,
@@ -56,10 +57,11 @@ class Worker:
         self.socket = self.context.socket(zmq.DEALER)
         address = f"ipc://{folder}/s"
         self.socket.bind(address)
-        self.log = folder / "log"
+        self.log, lines = folder / "log", folder / "lines.json"
+        lines.write_text(RedLines().model_dump_json())
         flags = {
             "--name": "a", "--socket": address, "--checkpoint": str(checkpoint), "--version": "v7",
-            "--min-epoch": str(min_epoch), "--pool-mb": "8",
+            "--min-epoch": str(min_epoch), "--pool-mb": "8", "--lines": str(lines),
         }  # fmt: skip
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

@@ -34,7 +34,7 @@ async def test_a_whole_answer_has_text_usage_and_who_gave_it(shared: Gateway) ->
     assert "audio" not in choice["message"]
     assert body["usage"]["completion_tokens"] == 3
     assert answer.headers["X-Redline-Version"] == "v1"
-    assert answer.headers["X-Redline-Level"] == "media=0 kv=0 shed=0 admission=0"
+    assert answer.headers["X-Redline-Level"] == "full"
     assert body["redline"]["request_id"] == answer.headers["X-Redline-Request"]
     assert body["redline"]["first_output_s"]["first_token"] > 0.0
     assert body["redline"]["first_output_s"]["first_audio_packet"] is None

@@ -1,6 +1,7 @@
 """The control plane's orders: routes, leases, levels, drains, flushes that are proved, drills."""
 
 import asyncio
+import json
 import threading
 from typing import Any
 
@@ -8,7 +9,9 @@ import httpx
 import msgspec
 import pytest
 
+from monitors import catalog
 from monitors.contract import DrainReport, FlushReceipt, Observed, ProbeReport, Refusal
+from monitors.labels import ResidentState
 from tests.support.gateway import A, B, Gateway, events_of, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -115,6 +118,33 @@ async def test_a_disk_that_is_full_never_holds_up_a_move_to_the_stable_one(
         assert (await gateway.status(A))["weight"] == 0
 
 
+async def test_a_canary_that_dies_while_its_route_is_written_gets_no_traffic(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canary, store = gateway.plane.supervisors[A], gateway.plane.fence_file.store
+
+    def dying(fence: Any) -> None:
+        canary.state = ResidentState.DEAD
+        store(fence)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.plane.fence_file, "store", dying)
+        observed = taken(await gateway.route(50), Observed)
+    canary.state = ResidentState.READY
+    assert observed.canary_weight == 0
+
+
+async def test_a_fence_is_written_however_busy_other_threads_are(gateway: Gateway) -> None:
+    release = threading.Event()
+    loop = asyncio.get_running_loop()
+    busy = [loop.run_in_executor(None, release.wait, 10) for _ in range(64)]
+    try:
+        taken(await asyncio.wait_for(gateway.route(5), 5), Observed)
+    finally:
+        release.set()
+    await asyncio.gather(*busy)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -167,7 +197,7 @@ async def test_a_level_is_held_and_the_engine_follows_its_kv_format(gateway: Gat
     assert (await gateway.status(A))["level"]["media"] == 0
     await until(lambda: gateway.plane.snapshots[B].kv == 1, 5)
     served = await gateway.chat("hi")
-    assert served.headers["X-Redline-Level"] == "media=1 kv=1 shed=0 admission=0"
+    assert served.headers["X-Redline-Level"] == "media=360p+8k kv=int8"
     assert any("level by test" in e.body.detail for e in gateway.bodies("resident", B))
 
 
@@ -235,6 +265,58 @@ async def test_an_aborting_drain_replays_what_had_no_output_and_breaks_the_rest(
     assert broken[-1]["error"]["code"] == "resident_cut_over"
     assert [e.body.outcome for e in gateway.bodies("finished", A)] == ["lost", "lost"]
     assert [e.body.outcome for e in gateway.bodies("finished", B)] == ["ok"]
+
+
+class SlowClient:
+    """A client of the app itself that takes one piece of its answer, and more when it `reads`."""
+
+    def __init__(self, gateway: Gateway, text: str, **more: Any) -> None:
+        body = {"model": "redline", "messages": [{"role": "user", "content": text}], **more}
+        self.reads = asyncio.Event()
+        self.body = b""
+        self._asked = [{"type": "http.request", "body": json.dumps(body).encode()}]
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+        named = {"query_string": b"", "client": ("127.0.0.1", 1), "root_path": ""}
+        self.done = asyncio.create_task(gateway.app({**scope, **named}, self._receive, self._send))
+
+    async def _receive(self) -> Any:
+        if self._asked:
+            return self._asked.pop()
+        return await asyncio.Future()
+
+    async def _send(self, message: Any) -> None:
+        if self.body:
+            await self.reads.wait()
+        self.body += message.get("body", b"")
+
+
+async def test_a_client_that_does_not_read_holds_up_no_drain_and_is_told_in_its_turn(
+    gateway: Gateway,
+) -> None:
+    await gateway.route(100)
+    client = SlowClient(gateway, "talk", stream=True, max_tokens=200)
+    await until(lambda: client.body)
+    await gateway.route(0)
+    report = await drain(gateway, A, "abort")
+    assert (report.remaining, report.aborted) == (0, 1)
+    assert [e.body.outcome for e in gateway.bodies("finished", A)] == ["lost"]
+    client.reads.set()
+    await client.done
+    assert events_of(client.body.decode())[-1]["error"]["code"] == "resident_cut_over"
+
+
+async def test_what_a_resident_has_said_to_the_end_is_no_work_to_drain(gateway: Gateway) -> None:
+    await gateway.route(100)
+    client = SlowClient(gateway, "talk", stream=True, max_tokens=5)
+    await until(lambda: client.body)
+    await gateway.route(0)
+    report = await drain(gateway, A, "finish")
+    assert (report.remaining, report.finished) == (0, 1)
+    assert (await drain(gateway, A, "abort")).aborted == 0
+    client.reads.set()
+    await client.done
+    assert events_of(client.body.decode())[-1]["choices"][0]["finish_reason"] == "stop"
+    assert [e.body.outcome for e in gateway.bodies("finished", A)] == ["ok"]
 
 
 async def test_an_answer_that_is_not_streamed_is_replayed_whole_even_in_its_middle(
@@ -311,6 +393,22 @@ async def test_a_dead_resident_is_flushed_by_its_process_being_gone(gateway: Gat
     assert report.verified, report.detail
     assert report.witness_tokens == 40
     assert not (await probe(gateway, A, epoch + 1)).verified, "the engine is not at that epoch"
+
+
+async def test_a_flush_takes_the_old_pools_faults_out_of_table_three(gateway: Gateway) -> None:
+    async def shown() -> list[str]:
+        lines = (await gateway.client.get("/metrics")).text.split("\n")
+        names = (catalog.FAULT_WINDOW_REQUESTS.name, catalog.FAULT_WINDOW_FAULTED.name)
+        return [line for line in lines if line.startswith(names) and 'version="v2"' in line]
+
+    await gateway.route(100)
+    await gateway.chat("@fail")
+    assert await shown()
+    epoch = (await flush(gateway, A)).new_epoch
+    assert await shown() == [], "0 would say that somebody was judged"
+    await gateway.chat("hi")
+    await flush(gateway, A, epoch)
+    assert await shown(), "a repeated flush has nothing to forget"
 
 
 # ---------------------------------------------------------------- pins, guards and drills

@@ -87,7 +87,7 @@ async def test_a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not(
         (inline("video", b"not a film" * 40), 400, "not_media", "video_url"),
         (inline("video", media.truncated(media.clip(seconds=1.0), 0.2)), 400, "not_media", ""),
         (inline("image", media.png_that_claims(9_000, 9_000)), 413, "too_many_pixels", "pixels"),
-        (url_part("image", "https://example.com/x.png"), 400, "unsupported_url", "data: URL"),
+        (url_part("image", "https://example.com/x.png"), 400, "unsupported_url", "remote_media"),
         (url_part("image", "attachment:x.png"), 400, "attachment_not_found", "multipart"),
         (
             {"type": "input_audio", "input_audio": {"data": "%%%", "format": "wav"}},
@@ -188,6 +188,7 @@ async def test_a_header_that_makes_no_sense(
     [
         ("@bad", 400, "invalid_value"),
         ("@overloaded", 503, "overloaded"),
+        ("@shed", 503, "overloaded"),
         ("@fail", 500, "engine_error"),
     ],
 )
@@ -199,14 +200,15 @@ async def test_what_the_engine_refuses_before_any_output_has_its_status(
     assert ("Retry-After" in answer.headers) is (status == 503)
 
 
-async def test_what_the_client_did_wrong_is_never_evidence_against_a_resident(
+async def test_what_the_client_did_wrong_or_was_shed_is_never_evidence_against_a_resident(
     shared: Gateway,
 ) -> None:
     before = len(shared.bodies("finished"))
     await post(shared, inline("image", b"not a picture"))
     await shared.chat("@bad")
+    await shared.chat("@shed")
     endings = shared.bodies("finished")[before:]
-    assert [(e.body.outcome, e.body.faulted) for e in endings] == [("refused", False)]
+    assert [(e.body.outcome, e.body.faulted) for e in endings] == [("refused", False)] * 2
 
 
 async def test_other_requests_go_on_beside_all_this(shared: Gateway) -> None:

@@ -3,15 +3,26 @@
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from monitors import catalog
 from monitors.contract import KvRung
+from monitors.redlines import EntropyThresholds, RedLines
 from runtime.residents.local import LocalResident, ResidentLost
-from runtime.residents.port import Failed, Finished, Generate, ResidentError, TextPart, Turn
+from runtime.residents.port import (
+    Failed,
+    Finished,
+    Generate,
+    ResidentError,
+    Snapshot,
+    TextPart,
+    Turn,
+)
 from runtime.settings import ResidentSpec
 from tests.support.gateway import (
     SCRIPTED,
@@ -37,10 +48,15 @@ def a_request(text: str, request_id: str = "r", max_tokens: int = 3) -> Generate
     )
 
 
-def a_resident(folder: Path, **more: Any) -> LocalResident:
-    spec = ResidentSpec(name="a", version="v2", checkpoint=folder)
-    given = {"state_dir": folder, "min_epoch": 3, "on_snapshot": lambda _: None}
-    return LocalResident(spec, **{**given, "worker": SCRIPTED, **more})
+def a_resident(folder: Path, checkpoint: Path | None = None, **more: Any) -> LocalResident:
+    spec = ResidentSpec(name="a", version="v2", checkpoint=checkpoint or folder)
+    lines = folder / "lines.json"
+    lines.write_text(RedLines().model_dump_json())
+    given = {
+        "state_dir": folder, "lines": lines, "min_epoch": 3, "on_snapshot": lambda _: None,
+        "worker": SCRIPTED,
+    }  # fmt: skip
+    return LocalResident(spec, **{**given, **more})
 
 
 # ---------------------------------------------------------------- one resident alone
@@ -62,10 +78,7 @@ async def test_a_resident_serves_and_is_reaped_when_it_is_closed(tmp_path: Path)
 
 
 async def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
-    spec = ResidentSpec(name="a", version="v2", checkpoint=tmp_path / "nowhere")
-    resident = LocalResident(
-        spec, state_dir=tmp_path, min_epoch=0, on_snapshot=lambda _: None, worker=SCRIPTED
-    )
+    resident = a_resident(tmp_path, checkpoint=tmp_path / "nowhere")
     with pytest.raises(ResidentLost, match=r"code 1.*no checkpoint at .*nowhere"):
         await resident.load()
 
@@ -80,6 +93,7 @@ async def test_a_state_folder_too_deep_for_a_socket_is_an_error_that_says_so(
 
 
 async def test_a_death_ends_every_request_and_call_in_flight(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("the words of an earlier life\n")
     resident = a_resident(tmp_path)
     await resident.load()
     streams = [
@@ -94,8 +108,32 @@ async def test_a_death_ends_every_request_and_call_in_flight(tmp_path: Path) -> 
     os.kill(resident.pid, signal.SIGKILL)
     lasts = await asyncio.gather(*streams)
     assert [(e.kind, e.request_id) for e in lasts] == [("lost", f"r{i}") for i in range(3)]
-    with pytest.raises(ResidentLost, match="code -9"):
+    with pytest.raises(ResidentLost, match="code -9; the end of its log: empty"):
         await call
+    await resident.kill()
+
+
+async def test_a_death_is_noticed_even_if_its_log_is_gone(tmp_path: Path) -> None:
+    resident = a_resident(tmp_path)
+    await resident.load()
+    (tmp_path / "a.log").unlink()
+    assert resident.pid is not None
+    os.kill(resident.pid, signal.SIGKILL)
+    assert "cannot be read (No such file" in await asyncio.wait_for(resident.lost, 10)
+    await resident.kill()
+
+
+async def test_a_message_that_fails_here_ends_the_engine_instead_of_all_listening(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: Snapshot) -> None:
+        raise KeyError("no such metric")
+
+    resident = a_resident(tmp_path, on_snapshot=fails)
+    with suppress(ResidentLost):  # the first snapshot comes with the first words
+        await resident.load()
+    assert "no such metric" in await asyncio.wait_for(resident.lost, 10)
+    assert "an engine's message failed here" in caplog.text
     await resident.kill()
 
 
@@ -175,6 +213,21 @@ def _talks(gateway: Gateway, name: str) -> bool:
     return gateway.plane.in_flight(name) == 1 and bool(gateway.bodies("milestone", name))
 
 
+async def test_a_request_of_a_dead_canary_is_answered_by_the_stable_one_if_nothing_was_sent(
+    fresh: Gateway,
+) -> None:
+    await fresh.route(100)
+    await fresh.drill(A, "slow", amount=30.0)
+    silent = asyncio.create_task(fresh.chat("not a word yet", stream=True))
+    await until(lambda: fresh.plane.in_flight(A) == 1)
+    await asyncio.sleep(0.05)
+    await fresh.drill(A, "kill")
+    answer = await silent
+    assert (answer.status_code, answer.headers["X-Redline-Version"]) == (200, "v1")
+    endings = [(e.resident, e.body.outcome) for e in fresh.bodies("finished")]  # type: ignore[union-attr]
+    assert endings == [(A, "lost"), (B, "ok")]
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_engine_that_dies_in_mid_answer_is_an_error_to_its_client(
     fresh: Gateway, stream: bool
@@ -205,6 +258,16 @@ async def test_without_a_stable_resident_the_answer_is_a_503_with_retry_after(
         assert pinned.status_code == 200
 
 
+async def test_an_engine_that_is_loading_is_flushed_once_it_is_there(tmp_path: Path) -> None:
+    async with running_gateway(settings_for(tmp_path), wait=False) as gateway:
+        await until(lambda: gateway.plane.supervisors[A].pid)
+        assert not gateway.plane.is_ready(A)
+        flushed = await gateway.led("POST", f"/residents/{A}/flush", min_pool_epoch=9)
+        assert (flushed.json()["new_epoch"], flushed.json()["complete"]) == (9, True)
+        status = await gateway.status(A)
+        assert (status["pool_epoch"], status["restarts"]) == (9, 0)
+
+
 async def test_a_restart_of_the_data_plane_forgets_no_fence_and_gives_the_canary_nothing(
     tmp_path: Path,
 ) -> None:
@@ -224,6 +287,17 @@ async def test_a_restart_of_the_data_plane_forgets_no_fence_and_gives_the_canary
         assert (await gateway.route(50, route_epoch=7)).status_code == 200
 
 
+async def test_a_resident_without_a_role_is_not_shown_in_its_former_one(fresh: Gateway) -> None:
+    async def shown() -> list[str]:
+        lines = (await fresh.client.get("/metrics")).text.split("\n")
+        return sorted(line for line in lines if line.startswith("redline_resident_info{"))
+
+    assert ['role="canary"' in line for line in await shown()] == [True, False]
+    await fresh.route(0, stable=A, canary=None)
+    (alone,) = await shown()
+    assert 'resident="a",role="stable"' in alone
+
+
 async def test_swapped_roles_survive_a_restart(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
     async with running_gateway(settings) as gateway:
@@ -237,6 +311,41 @@ async def test_no_engine_outlives_its_gateway(tmp_path: Path) -> None:
         pids = [(await gateway.status(name))["pid"] for name in (A, B)]
         assert all(psutil.pid_exists(pid) for pid in pids)
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+async def test_the_end_of_a_kill_drill_kills_nobody(fresh: Gateway) -> None:
+    before = (await fresh.status(A))["pid"]
+    assert (await fresh.drill(A, "kill", seconds=0.0)).json()["running"] is False
+    assert (await fresh.chat("hi", headers={"X-Redline-Resident": A})).status_code == 200
+    assert (await fresh.status(A))["pid"] == before
+
+
+async def test_what_only_a_dead_engine_knew_is_unknown(fresh: Gateway) -> None:
+    waiting = f'{catalog.WAITING.name}{{version="v2"}}'
+    await until(lambda: A in fresh.plane.snapshots)
+    assert waiting in (await fresh.client.get("/metrics")).text
+    await fresh.drill(A, "kill")
+    await until(lambda: not fresh.plane.is_ready(A))
+    assert waiting not in (await fresh.client.get("/metrics")).text
+
+
+async def test_the_red_lines_of_the_settings_reach_the_engines(tmp_path: Path) -> None:
+    lines = RedLines(entropy=EntropyThresholds(text=0.123))
+    async with running_gateway(settings_for(tmp_path, lines=lines)) as gateway:
+        await until(lambda: B in gateway.plane.snapshots)
+        assert [cell.entropy_th for cell in gateway.plane.snapshots[B].cells] == [0.123]
+
+
+async def test_the_sockets_of_a_data_plane_that_was_killed_are_cleared_away(
+    tmp_path: Path,
+) -> None:
+    settings = settings_for(tmp_path)
+    settings.state_dir.mkdir()
+    left = settings.state_dir / "a.1f.sock"
+    left.touch()
+    async with running_gateway(settings) as gateway:
+        assert not left.exists()
+        assert (await gateway.chat("hi")).status_code == 200
 
 
 async def test_the_level_is_set_again_on_an_engine_that_restarted(fresh: Gateway) -> None:

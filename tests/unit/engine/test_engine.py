@@ -1,12 +1,14 @@
 """The engine on a real tiny checkpoint: streams, cache, failures, flush and drills."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from monitors.contract import DrillKind, DrillOrder, KvRung, Shed
 from monitors.labels import Modality
 from monitors.redlines import RedLines
+from runtime.engine import worker
 from runtime.engine.speech import FIRST_PACKET_FRAMES, PACKET_FRAMES, TRUNCATED_FRAMES, Speech
 from runtime.model.checkpoint import Checkpoint
 from runtime.model.processor import Processor
@@ -352,6 +354,18 @@ def test_pressure_sends_running_pages_to_the_host_and_the_hit_rate_falls(drive: 
     assert text.hit_mass < 0.9 * text.lookup_mass
 
 
+def test_the_engine_goes_by_the_red_lines_that_its_gateway_gives_it(
+    drive: Drive, tmp_path: Path
+) -> None:
+    lines = RedLines.model_validate({"cache": {"pressure_share": 0.5}, "entropy": {"text": 0.1}})
+    file = tmp_path / "lines.json"
+    file.write_text(lines.model_dump_json())
+    told = "--name a --socket s --checkpoint c --version v --min-epoch 1 --pool-mb 8 --lines"
+    settings = worker._settings(worker._parse([*told.split(), str(file)]))
+    assert settings.lines == lines
+    assert drive(lines=lines).engine._cache.tiers.limits.share == 0.5
+
+
 def test_a_flush_ends_a_pressure_drill_and_leaves_nothing(drive: Drive) -> None:
     driver = drive()
     driver.engine.drill(order(DrillKind.PRESSURE, 0.5))
@@ -399,5 +413,5 @@ def test_shedding_drops_text_only_and_only_when_asked(drive: Drive) -> None:
     assert not any(isinstance(e, Failed) for e in driver.log)
     driver.engine.set_shed(Shed.ON)
     driver.settle()
-    assert driver.failure("text").kind == "overloaded"
+    assert driver.failure("text").kind == "shed"
     assert driver.of("spoken", Finished)

@@ -45,6 +45,21 @@ def test_a_prompt_waits_while_others_may_need_the_room() -> None:
     assert kv.open(prompt((T, 100), seed=1), 60, salt="", write=True) is not None
 
 
+def test_a_prompt_that_fits_the_whole_pool_does_not_wait_for_prefixes_nobody_uses(
+    tiny: TinyText,
+) -> None:
+    kv = small(60)
+    for seed in range(3):
+        running = opened(kv, prompt((T, 40), seed=seed))
+        tiny.prefill(kv, running)
+        kv.close(running)
+    kv.set_kv(KvRung.INT8)  # a few int8 pages hold whole extents that native ones cannot use
+    while kv.settle():
+        pass
+    tokens = 16 * kv.capacity // LAYERS
+    assert kv.open(prompt((T, tokens - 10), seed=7), 10, salt="", write=True) is not None
+
+
 def test_unused_prefixes_make_way_for_new_sequences(tiny: TinyText) -> None:
     kv = small(60)
     for seed in range(6):

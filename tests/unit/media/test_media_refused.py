@@ -68,6 +68,21 @@ def test_a_video_with_too_many_pixels_names_the_limit():
     assert "320x240" in error.message
 
 
+def test_a_video_that_unpacks_to_too_much_is_stopped_on_the_way():
+    frame = 320 * 240 * 3
+    error = refusal(media.clip(4.0), "video", MediaLimits(decoded_bytes=3 * frame))
+    assert error.code is MediaProblem.TOO_MANY_BYTES
+    assert error.too_large
+    assert "limits.decoded_bytes" in error.message
+
+
+def test_a_clip_that_takes_too_long_to_decode_is_given_up():
+    error = refusal(media.clip(2.0), "video", MediaLimits(decode_seconds=0.001))
+    assert error.code is MediaProblem.TOO_SLOW
+    assert error.too_large
+    assert "limits.decode_seconds" in error.message
+
+
 def test_a_clip_of_more_frames_than_any_camera_takes_is_refused():
     flood = media.clip(1.0, width=32, height=32, fps=500.0, sound=None)
     error = refusal(flood, "video", MediaLimits(clip_seconds=1.5))

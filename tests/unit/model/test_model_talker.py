@@ -100,13 +100,9 @@ def test_what_was_heard_changes_the_voice(
     assert lists[0] != lists[2]
 
 
-def test_an_unknown_voice_is_refused_with_a_choice(
-    loaded: Checkpoint, asked: list[tuple[Prompt, Any]]
-) -> None:
-    prompt, states = asked[0]
-    stream = TalkerStream(loaded, "nobody", max_frames=5)
+def test_an_unknown_voice_is_refused_with_a_choice_before_any_work(loaded: Checkpoint) -> None:
     with pytest.raises(UnknownVoice, match="aiden, chelsie, ethan"):
-        stream.prefill(prompt, states, 5)
+        TalkerStream(loaded, "nobody", max_frames=5)
 
 
 def test_nothing_follows_the_end(loaded: Checkpoint, asked: list[tuple[Prompt, Any]]) -> None:

@@ -74,12 +74,12 @@ def test_after_its_lease_it_recovers_one_step_a_dwell() -> None:
         seen.append(levels.of("b"))
         clock.now += DWELL_S + 0.1
     assert [shown(level) for level in seen] == [
-        "media=2 kv=1 shed=1 admission=1",
-        "media=2 kv=1 shed=1 admission=0",
-        "media=1 kv=1 shed=1 admission=0",
-        "media=1 kv=0 shed=1 admission=0",
-        "media=0 kv=0 shed=1 admission=0",
-        "media=0 kv=0 shed=0 admission=0",
+        "media=160x160+8k kv=int8 shed=on admission=limited",
+        "media=160x160+8k kv=int8 shed=on",
+        "media=360p+8k kv=int8 shed=on",
+        "media=360p+8k shed=on",
+        "shed=on",
+        "full",
     ]
 
 

@@ -31,11 +31,14 @@ class FakeLife:
     def __init__(self, number: int, loads: bool) -> None:
         self.number = number
         self.loads = loads
+        self.held_up = asyncio.Event()
+        self.held_up.set()
         self.killed = self.closed = 0
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.pid = number
 
     async def load(self) -> Ready:
+        await self.held_up.wait()
         if not self.loads:
             raise ResidentError("no memory")
         return a_ready(self.number)
@@ -59,6 +62,7 @@ class Scene:
     def __init__(self, loads: Callable[[int], bool] = lambda _: True) -> None:
         self.lives: list[FakeLife] = []
         self.states: list[ResidentState] = []
+        self.slow = False  # whether lives take until they are let to load
         self._loads = loads
         self.supervisor = Supervisor(
             "a",
@@ -71,6 +75,8 @@ class Scene:
     def _begin(self) -> Any:
         number = len(self.lives) + 1
         self.lives.append(FakeLife(number, self._loads(number)))
+        if self.slow:
+            self.lives[-1].held_up.clear()
         return self.lives[-1]
 
     async def until(self, state: ResidentState, lives: int) -> None:
@@ -89,11 +95,13 @@ async def a_scene(loads: Callable[[int], bool] = lambda _: True) -> AsyncIterato
         await scene.supervisor.stop()
 
 
-async def test_it_is_ready_once_the_engine_is() -> None:
+async def test_it_is_ready_once_the_engine_is(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     async with a_scene() as scene:
         with pytest.raises(NotReady, match="'a' is loading"):
             _ = scene.supervisor.resident
         await scene.until(ResidentState.READY, lives=1)
+        assert "resident is ready" in caplog.messages  # and nothing behind it
         assert scene.supervisor.resident is scene.lives[0]
         assert scene.supervisor.pid == 1
 
@@ -141,6 +149,39 @@ async def test_a_restart_hurries_an_engine_that_waits_to_come_back() -> None:
         scene._loads = lambda _: True
         ready = await asyncio.wait_for(scene.supervisor.restart(), 5)
         assert ready.pool_epoch == 7
+
+
+async def test_a_restart_of_an_engine_that_loads_waits_for_it_instead_of_killing_it() -> None:
+    async with a_scene() as scene:
+        await scene.until(ResidentState.READY, lives=1)
+        scene.slow = True
+        restarts = [asyncio.create_task(scene.supervisor.restart())]
+        await scene.until(ResidentState.LOADING, lives=2)
+        restarts.append(asyncio.create_task(scene.supervisor.restart()))  # the order, repeated
+        await asyncio.sleep(WAIT_S)
+        assert scene.lives[1].killed == 0
+        scene.lives[1].held_up.set()
+        async with asyncio.timeout(5):
+            assert [(await restart).pool_epoch for restart in restarts] == [2, 2]
+
+
+async def test_an_engine_that_cannot_even_be_begun_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def loads(number: int) -> bool:
+        if number == 2:
+            raise OSError("too many open files")
+        return True
+
+    async with a_scene(loads) as scene:
+        await scene.until(ResidentState.READY, lives=1)
+        scene.lives[0].die()
+        async with asyncio.timeout(5):
+            while "too many open files" not in scene.supervisor.detail:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        scene._loads = lambda _: True
+        await scene.until(ResidentState.READY, lives=2)
+    assert "could not be started" in caplog.text
 
 
 async def test_a_restart_that_fails_says_so() -> None:

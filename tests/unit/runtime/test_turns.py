@@ -138,6 +138,48 @@ def test_media_beyond_a_limit_is_a_413_that_names_the_setting() -> None:
     assert (large.status, "limits.pixels" in large.message) == (413, True)
 
 
+def test_items_that_unpack_to_too_much_together_are_a_413() -> None:
+    picture = image(data_url("image/png", PNG))
+    assert len(built(picture, picture, decoded_bytes=2 * 96 * 96 * 3).arrays) == 2
+    together = refusal(picture, picture, picture, decoded_bytes=2 * 96 * 96 * 3)
+    assert (together.status, together.code) == (413, "too_many_bytes")
+
+
+def test_a_large_file_is_decoded_in_pieces_that_make_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = built(image(data_url("image/png", PNG))).turns
+    monkeypatch.setattr(turns, "_BASE64_PIECE", 64)
+    assert built(image(data_url("image/png", PNG))).turns == whole
+    text = base64.b64encode(PNG).decode()
+    assert built(image(f"data:;base64,{text}")).turns == whole
+    for broken in (text[:-1], f"{text[:60]}AA=={text[64:]}", f"{text[:62]}={text[63:]}"):
+        assert refusal(image(f"data:;base64,{broken}")).code == "invalid_base64"
+
+
+@given(data=st.binary(max_size=400), piece=st.sampled_from([4, 8, 64]))
+@settings(max_examples=60, deadline=None)
+def test_any_bytes_survive_base64_in_pieces(data: bytes, piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "_BASE64_PIECE", piece)
+        text = base64.b64encode(data).decode()
+        assert turns._base64(f"head,{text}", "x", 5) == data
+
+
+def test_media_that_was_fetched_is_found_by_its_url() -> None:
+    url = "HTTPS://media.example/a.png"
+    asked = ChatRequest.model_validate(
+        {
+            "model": "redline",
+            "messages": [
+                {"role": "user", "content": [image(url), image("data:,x"), audio("QQ==")]}
+            ],
+        }
+    )
+    assert turns.addresses(asked) == {url: "messages.0.content.0.image_url"}
+    assert built(image(url), files={url: PNG}).arrays[0].shape == (96, 96, 3)
+
+
 @given(text=st.text(max_size=40))
 @settings(max_examples=100, deadline=None)
 def test_any_url_is_decoded_or_refused(text: str) -> None:
