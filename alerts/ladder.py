@@ -71,8 +71,8 @@ class Stair:
         return replace(self, rung=rung, moved_at=at, eased_at=None, dwell_s=dwell_s)
 
     def rested(self, now: float, seconds: float) -> bool:
-        """Whether the last move lies so far back."""
-        return self.moved_at is None or now - self.moved_at >= seconds
+        """Whether the last move lies so far back, or ahead: then the clock was set back since."""
+        return self.moved_at is None or not 0.0 <= now - self.moved_at < seconds
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,12 @@ def decide(
 
 
 def _seen(stairs: dict[Part, Stair], alerts: list[Firing] | None, now: float) -> dict[Part, Stair]:
-    """Note which parts' alerts fire, or may for all we know."""
+    """Note which parts' alerts fire, or may for all we know; nothing was seen after `now`."""
     return {
-        part: replace(stair, fired_at=now) if alerts is None or _of(part, alerts) else stair
+        part: replace(
+            stair,
+            fired_at=now if alerts is None or _of(part, alerts) else min(stair.fired_at, now),
+        )
         for part, stair in stairs.items()
     }
 

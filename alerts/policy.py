@@ -29,6 +29,7 @@ class AlertName(StrEnum):
     DATA_PLANE_DOWN = "RedlineDataPlaneDown"
     CONTROL_PLANE_DOWN = "RedlineControlPlaneDown"
     ROLLBACK_INCOMPLETE = "RedlineRollbackIncomplete"
+    JOURNAL_UNWRITABLE = "RedlineJournalUnwritable"
     WATCHDOG = "RedlineWatchdog"
 
     @property
@@ -65,6 +66,7 @@ def policy(lines: RedLines) -> tuple[Alert, ...]:
         _plane_down(AlertName.DATA_PLANE_DOWN, "data plane", RUNTIME_JOB, lines),
         _plane_down(AlertName.CONTROL_PLANE_DOWN, "control plane", CONTROL_JOB, lines),
         _rollback_incomplete(),
+        _journal_unwritable(lines),
         _watchdog(),
     )
 
@@ -257,6 +259,19 @@ def _rollback_incomplete() -> Alert:
         severity=Severity.PAGE,
         action=Action.NONE,
         summary="A rollback is not proved complete: state of the bad version may survive",
+    )
+
+
+def _journal_unwritable(lines: RedLines) -> Alert:
+    return Alert(
+        name=AlertName.JOURNAL_UNWRITABLE,
+        when="The control plane cannot write its journal: only moves toward the stable version are "
+        "made, and nobody can take over from a leader that dies.",
+        expr=f"{select(catalog.JOURNAL_WRITABLE)} == 0",
+        for_s=lines.alerts.down_s,
+        severity=Severity.PAGE,
+        action=Action.NONE,
+        summary="The control plane's journal cannot be written: its disk is full or read-only",
     )
 
 

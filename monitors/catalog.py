@@ -225,6 +225,10 @@ ROLLBACK_INCOMPLETE = Metric(
     "redline_rollback_incomplete", Kind.GAUGE,
     "1 while a rollback could not be proved complete.",
 )  # fmt: skip
+JOURNAL_WRITABLE = Metric(
+    "redline_control_journal_writable", Kind.GAUGE,
+    "0 where the journal took no write when last tried; absent before the first try.",
+)  # fmt: skip
 HEARTBEAT_AGE = Metric(
     "redline_control_watchdog_age_seconds", Kind.GAUGE,
     "Since the last Watchdog alert came; absent before the first.",
@@ -240,7 +244,7 @@ DATA_PLANE: tuple[Metric, ...] = (
 )  # fmt: skip
 CONTROL_PLANE: tuple[Metric, ...] = (
     LEADER_EPOCH, WEBHOOKS, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,
-    HEARTBEAT_AGE,
+    JOURNAL_WRITABLE, HEARTBEAT_AGE,
 )  # fmt: skip
 ALL: tuple[Metric, ...] = DATA_PLANE + CONTROL_PLANE
 

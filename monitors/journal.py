@@ -48,6 +48,7 @@ SELECT max(epoch, coalesce((SELECT leader_epoch FROM entries ORDER BY id DESC LI
 FROM lease
 """
 _COLUMNS = "id, wall, leader_epoch, actor, kind, body"
+_ALL = -1  # a LIMIT below 0 is none
 
 
 class JournalUnwritable(RuntimeError):
@@ -103,9 +104,9 @@ class Journal:
         return _entry((entry_id, *row))
 
     def read(
-        self, after: int = 0, kinds: Collection[str] | None = None, limit: int = 1_000
+        self, after: int = 0, kinds: Collection[str] | None = None, limit: int | None = 1_000
     ) -> list[Entry]:
-        """Up to `limit` entries with an id later than `after`, oldest first.
+        """Up to `limit` entries with an id later than `after`, oldest first; None: all of them.
 
         `kinds` None is every kind; an empty collection is none.
         """
@@ -114,7 +115,8 @@ class Journal:
             where = f" AND kind IN ({', '.join('?' * len(kinds))})"
             values = list(kinds)
         query = f"SELECT {_COLUMNS} FROM entries WHERE id > ?{where} ORDER BY id LIMIT ?"
-        return [_entry(row) for row in self._file.rows(query, (after, *values, limit))]
+        most = _ALL if limit is None else limit
+        return [_entry(row) for row in self._file.rows(query, (after, *values, most))]
 
     def newest(self, limit: int, without: Collection[str] = ()) -> list[Entry]:
         """The last `limit` entries, oldest first, but for those of the kinds `without`."""
@@ -187,6 +189,11 @@ class LeaderLease:
             self._epoch = None
         return kept
 
+    def is_held(self) -> bool:
+        """Whether nobody has taken over, by what the file says; for a disk that takes no write."""
+        rows = self._file.rows("SELECT epoch, holder FROM lease")
+        return rows == [(self._epoch, self._holder)]
+
     def release(self) -> None:
         """Step down at once, if still leader; the epoch stays used up."""
         self._update("holder = ?", None)
@@ -208,18 +215,18 @@ class LeaderLease:
 
 
 class _File:
-    """One connection, one lock: a thread's transaction is whole before the next one's starts."""
+    """A connection to write, with a lock: a thread's transaction is whole before the next one's
+    starts. Another one to read, so that a long read makes no decision wait for it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        self._lock, self._reading = threading.Lock(), threading.Lock()
         with self._in_words(), _alone_in(path.parent):
-            self._db = sqlite3.connect(
-                path, timeout=5.0, isolation_level=None, check_same_thread=False
-            )
+            self._db = _connect(path)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+            self._reader = _connect(path)
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
@@ -234,11 +241,12 @@ class _File:
                     self._db.execute("ROLLBACK")
 
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
-        with self._lock:
-            return self._db.execute(query, values).fetchall()
+        with self._reading:
+            return self._reader.execute(query, values).fetchall()
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock, self._reading:
+            self._reader.close()
             self._db.close()
 
     @contextmanager
@@ -250,6 +258,10 @@ class _File:
                 f"{self._path}: the journal cannot be written ({err}). Nothing in it is lost: free"
                 " disk space or make the file and its folder writable, then try again."
             ) from err
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
 
 
 @contextmanager

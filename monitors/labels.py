@@ -53,7 +53,7 @@ class Outcome(StrEnum):
     FAILED = "failed"  # the resident answered with an error
     LOST = "lost"  # the resident died, or was cut over, with the request in flight
     CANCELLED = "cancelled"  # the client went away
-    REFUSED = "refused"  # never reached a resident: bad input, admission, no resident
+    REFUSED = "refused"  # turned away: bad input, admission, shedding, no resident
 
 
 class Role(StrEnum):

@@ -6,7 +6,10 @@ from typing import TextIO
 
 import msgspec
 
-CHATTY = ("httpx", "apscheduler")  # a line for every call and tick
+CHATTY = {
+    "httpx": logging.WARNING,  # a line for every call
+    "apscheduler": logging.ERROR,  # ... and tick, and a warning for each that a long one delays
+}
 FIELDS = ("trace_id", "span_id", "request_id", "session", "resident")
 
 
@@ -39,8 +42,8 @@ def configure(stream: TextIO, level: str = "INFO") -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for name in CHATTY:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, lowest in CHATTY.items():
+        logging.getLogger(name).setLevel(lowest)
 
 
 def _rfc3339(seconds: float) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+MAX_WAIT_S = 30.0
+STEADY_S = 60.0  # a child that has lived so long starts the back-off anew
 
 
 def _die_with_parent() -> None:
@@ -21,7 +23,7 @@ def _die_with_parent() -> None:
 
 @dataclass
 class Child:
-    """One supervised process. `critical`: the stack stops when it cannot be kept running."""
+    """One supervised process. `critical`: the stack does not come up without it."""
 
     name: str
     command: Sequence[str]
@@ -29,8 +31,9 @@ class Child:
     critical: bool = True
     backoff_s: float = 0.5
     process: "subprocess.Popen[bytes] | None" = None
-    restarts: int = 0
-    restart_at: float = 0.0
+    restarts: int = 0  # since it last ran steadily
+    running_since: float | None = None  # as `watch` saw it
+    restart_at: float | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])
 
     def start(self) -> None:
@@ -58,17 +61,29 @@ class Child:
 
 
 def watch(child: Child, now: float, tell: Callable[[str], None]) -> None:
-    """Restart a child that has ended, waiting twice as long after each time (at most 30 s)."""
+    """Restart a child that has ended, waiting twice as long each time, at most `MAX_WAIT_S`."""
     if child.running or child.process is None:
-        return
-    if child.restart_at == 0.0:
-        wait = min(30.0, child.backoff_s * 2**child.restarts)
-        child.restart_at = now + wait
-        tell(f"{child.name} ended (exit {child.process.returncode}); restarting in {wait:.1f} s")
+        child.running_since = now if child.running_since is None else child.running_since
+    elif child.restart_at is None:
+        steady = child.running_since is not None and now - child.running_since >= STEADY_S
+        child.restarts = 0 if steady else child.restarts
+        wait = min(MAX_WAIT_S, child.backoff_s * 2 ** min(child.restarts, 10))
+        child.running_since, child.restart_at = None, now + wait
+        ended = f"{child.name} ended (exit {child.process.returncode})"
+        tell(f"{ended}; restarting in {wait:.1f} s; its log is {child.log}")
     elif now >= child.restart_at:
         child.restarts += 1
-        child.restart_at = 0.0
+        child.restart_at = None
+        _restart(child, tell)
+
+
+def _restart(child: Child, tell: Callable[[str], None]) -> None:
+    """A machine out of memory, processes or disk is met again after the next wait."""
+    try:
         child.start()
+    except OSError as err:
+        tell(f"{child.name} cannot be started: {err}")
+    else:
         tell(f"{child.name} restarted")
 
 

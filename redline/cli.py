@@ -63,10 +63,10 @@ def _lines(path: Path | None) -> "RedLines | None":
 @app.command()
 def up(
     state_dir: StateDir = STATE_DIR,
-    runtime_port: Annotated[int, typer.Option(help="Data plane.")] = 8080,
-    control_port: Annotated[int, typer.Option(help="Control plane.")] = 8090,
-    prometheus_port: Annotated[int, typer.Option(help="Prometheus.")] = 9090,
-    alertmanager_port: Annotated[int, typer.Option(help="Alertmanager.")] = 9093,
+    runtime_port: Annotated[int, typer.Option(help="Data plane.", min=1, max=65535)] = 8080,
+    control_port: Annotated[int, typer.Option(help="Control plane.", min=1, max=65535)] = 8090,
+    prometheus_port: Annotated[int, typer.Option(help="Prometheus.", min=1, max=65535)] = 9090,
+    alertmanager_port: Annotated[int, typer.Option(help="Alertmanager.", min=1, max=65535)] = 9093,
     lines: LinesFile = None,
     model_a: Annotated[
         Path | None, typer.Option(help="Checkpoint folder of A, the canary.")
@@ -80,6 +80,8 @@ def up(
     ] = None,
 ) -> None:
     """Start both planes, two residents, Prometheus and Alertmanager on this machine."""
+    from pydantic import ValidationError
+
     from redline import up as stack
 
     models = {stack.CANARY: model_a, stack.STABLE: model_b}
@@ -99,30 +101,14 @@ def up(
         otlp_endpoint=otlp,
     )
     try:
-        code = stack.run(plan, lambda line: typer.echo(f"  {line}"), _welcome)
-    except (stack.UpError, OSError) as err:
+        code = stack.run(
+            plan,
+            lambda line: typer.echo(f"  {line}"),
+            lambda found, prometheus: typer.echo(stack.welcome(found, prometheus)),
+        )
+    except (stack.UpError, OSError, ValidationError) as err:
         _fail(err, 2)
     raise typer.Exit(code)
-
-
-def _welcome(stack: Stack, prometheus: bool) -> None:
-    typer.echo("")
-    typer.echo(f"  data plane     {stack.runtime_url}   (OpenAI API at /v1, /tables, /metrics)")
-    typer.echo(f"  control plane  {stack.control_url}   (status page)")
-    if prometheus:
-        typer.echo(f"  Prometheus     {stack.prometheus_url}")
-        typer.echo(f"  Alertmanager   {stack.alertmanager_url}")
-    else:
-        typer.echo(
-            "  Prometheus and Alertmanager are not on PATH: their rules are not evaluated yet; "
-            "the control plane evaluates the three action rules itself.\n"
-            "  To have them: apt-get install prometheus prometheus-alertmanager"
-        )
-    typer.echo(
-        '\n  next, in another terminal:  .venv/bin/redline send CLIP.mp4 --ask "What do you see?"'
-        "\n                              .venv/bin/redline tables"
-        "\n  Ctrl-C stops everything."
-    )
 
 
 @app.command()
@@ -183,6 +169,8 @@ def send(
     missing = [str(c) for c in clips if not c.is_file()]
     if missing:
         _fail(f"no such file: {', '.join(missing)}", 2)
+    if not out.absolute().parent.is_dir():
+        _fail(f"--out {out}: there is no such folder", 2)
     try:
         answer = client.send(
             _stack(state_dir),
@@ -194,17 +182,11 @@ def send(
             low_latency=low_latency,
             max_tokens=max_tokens,
         )
-    except ClientError as err:
+        if answer.pcm:
+            answer.write_wav(out)
+    except (ClientError, OSError) as err:
         _fail(err)
-    typer.echo("\n")
-    if answer.pcm:
-        answer.write_wav(out)
-        typer.echo(f"speech             {out} ({len(answer.pcm) / 2 / client.SPEECH_HZ:.2f} s)")
-    for name, seconds in answer.times.items():
-        shown = "not asked for" if seconds is None else f"{seconds * 1000:.0f} ms"
-        typer.echo(f"{name:18s} {shown}")
-    typer.echo(f"{'answered by':18s} {answer.version}, level {answer.level}")
-    typer.echo(f"{'request':18s} {answer.request_id}")
+    typer.echo(f"\n\n{client.summary(answer, out)}")
 
 
 @app.command()
@@ -248,7 +230,14 @@ def status(state_dir: StateDir = STATE_DIR) -> None:
 
 @app.command()
 def drill(
-    kind: Annotated[DrillKind, typer.Argument(help="What to break.")],
+    kind: Annotated[
+        DrillKind,
+        typer.Argument(
+            help="slow: steps take AMOUNT s longer. truncate: speech stops early. desync: sound "
+            "AMOUNT s off. corrupt: frames damaged. pressure: AMOUNT of the pool pinned. "
+            "kill: the process dies. lying_flush: a flush empties nothing."
+        ),
+    ],
     resident: Annotated[str, typer.Option("--resident", "-r", help="Whose engine: a or b.")] = "a",
     seconds: Annotated[float, typer.Option(help="How long; 0 ends it now.")] = 60.0,
     amount: Annotated[
@@ -273,9 +262,15 @@ def freeze(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
     _verb("freeze", actor, state_dir)
 
 
+@app.command("dry-run")
+def dry_run(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
+    """The ladder logs what it would do and stays on its rungs, until `unfreeze`."""
+    _verb("dry-run", actor, state_dir)
+
+
 @app.command()
 def unfreeze(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
-    """End a freeze."""
+    """End a freeze or a dry run."""
     _verb("unfreeze", actor, state_dir)
 
 
@@ -368,10 +363,15 @@ def checkpoint(
     version: Annotated[str, typer.Option()],
     seed: Annotated[int, typer.Option()] = 1,
 ) -> None:
-    """Make the tiny checkpoint of the embedded stack in a folder."""
+    """Make the tiny checkpoint of the embedded stack in a folder: all of it or nothing."""
     from runtime.model import checkpoint as tiny
 
-    tiny.create(folder, version=version, seed=seed)
+    part = folder.with_name(f"{folder.name}.part")
+    tiny.create(part, version=version, seed=seed)
+    try:
+        part.rename(folder)
+    except OSError as err:
+        _fail(f"{folder} cannot be made from {part}: {err.strerror}")
 
 
 def _verb(verb: str, actor: str, state_dir: Path, argument: str = "") -> None:

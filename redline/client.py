@@ -1,37 +1,56 @@
 """HTTP from the command line to a running stack, with errors a person can act on."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 import httpx
 import msgspec
 
 from redline.settings import Stack
 
+T = TypeVar("T")
+
 
 class ClientError(RuntimeError):
     """The stack did not answer, or refused; the message says which and what to do."""
 
 
-def call(
+def ask(
     stack: Stack,
     method: str,
     url: str,
-    body: "msgspec.Struct | Mapping[str, Any] | None" = None,
+    answer: type[T],
+    body: msgspec.Struct | None = None,
     timeout_s: float = 30.0,
-) -> bytes:
-    """The answer's body. Raises `ClientError` where there is none or it is a refusal."""
+) -> T:
+    """The answer as an `answer`. Raises `ClientError` where there is none or it is a refusal."""
+    found = _call(stack, method, url, body, timeout_s)
+    if found.status_code >= 400:
+        raise ClientError(f"refused ({found.status_code}): {reason(found)}")
+    try:
+        return msgspec.json.decode(found.content, type=answer)
+    except msgspec.DecodeError as err:
+        raise ClientError(f"{url} is no Redline of this version: {err}") from err
+
+
+def _call(
+    stack: Stack, method: str, url: str, body: msgspec.Struct | None, timeout_s: float
+) -> httpx.Response:
     content = None if body is None else msgspec.json.encode(body)
     headers = {"Authorization": f"Bearer {stack.token}", "Content-Type": "application/json"}
     try:
-        answer = httpx.request(method, url, content=content, headers=headers, timeout=timeout_s)
-    except httpx.HTTPError as err:
+        # No proxy of the environment's: it would be shown the token.
+        return httpx.request(
+            method, url, content=content, headers=headers, timeout=timeout_s, trust_env=False
+        )
+    except httpx.TimeoutException as err:
+        raise ClientError(
+            f"{url} has not answered within {timeout_s:.0f} s and may still be at it: "
+            "see `redline status`"
+        ) from err
+    except (httpx.HTTPError, httpx.InvalidURL) as err:
         raise ClientError(
             f"{url} does not answer ({err}); is the stack up? `redline up` starts one"
         ) from err
-    if answer.status_code >= 400:
-        raise ClientError(f"refused ({answer.status_code}): {reason(answer)}")
-    return answer.content
 
 
 class _Worded(msgspec.Struct):

@@ -1,9 +1,7 @@
 """`redline drill`: break one resident's engine on purpose, to watch the system answer."""
 
-import msgspec
-
 from monitors.contract import DrillKind, DrillOrder, DrillReport
-from redline.client import call
+from redline.client import ask
 from redline.settings import Stack
 
 MEANINGS: dict[DrillKind, tuple[str, float]] = {
@@ -25,4 +23,4 @@ def start(
         kind=kind, seconds=seconds, amount=MEANINGS[kind][1] if amount is None else amount
     )
     url = f"{stack.runtime_url}/control/residents/{resident}/drill"
-    return msgspec.json.decode(call(stack, "POST", url, order), type=DrillReport)
+    return ask(stack, "POST", url, DrillReport, order)

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from monitors.contract import KvRung, Level, MediaRung
-from redline.client import call
+from monitors.contract import KvRung, Level, MediaRung, Observed
+from redline.client import ask
 from redline.control.api import ControlStatus, JournalLine, StartAnswer, StartOrder, VerbOrder
 from redline.settings import Stack
 from rollout.plan import Detectable
@@ -20,8 +20,8 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _MEDIA = {
     MediaRung.FULL: "full",
-    MediaRung.P360_8K: "360p + 8 kHz",
-    MediaRung.P160_8K: "160x160 + 8 kHz",
+    MediaRung.P360_8K: "360p, 8 kHz",
+    MediaRung.P160_8K: "160x160, 8 kHz",
 }
 _KV = {KvRung.NATIVE: "native", KvRung.INT8: "int8"}
 
@@ -42,23 +42,25 @@ def show_status(stack: Stack) -> None:
         f"leader epoch {_known(status.leader_epoch)}, rules evaluated by {status.rule_source}, "
         f"ladder {_known(status.ladder_mode)}"
     )
-    console.print(_residents(status))
+    _print_residents(console, status.data_plane)
     if status.firing is None:
         console.print("firing: unknown, nobody can tell at the moment")
     else:
         for alert in status.firing:
-            console.print(f"[red]firing[/] {alert.alert} {alert.version or ''}: {alert.summary}")
+            words = escape(f"{alert.alert} {alert.version or ''}: {alert.summary}")
+            console.print(f"[red]firing[/] {words}")
         if not status.firing:
             console.print("firing: nothing")
     if status.rollout is not None:
         _print_rollout(console, status.rollout)
 
 
-def _residents(status: ControlStatus) -> Table:
-    table = Table(title="residents", title_justify="left")
-    for head in ("resident", "version", "state", "share", "media", "kv", "epoch", "in flight"):
-        table.add_column(head, no_wrap=True)
-    for r in status.data_plane.residents if status.data_plane is not None else ():
+def _print_residents(console: Console, data_plane: Observed | None) -> None:
+    if data_plane is None:
+        console.print("[red]residents: unknown, the data plane does not answer[/]")
+        return
+    table = _table("name", "version", "state", "share", "media", "kv", "epoch", "in flight")
+    for r in data_plane.residents:
         table.add_row(
             r.name,
             r.version,
@@ -68,6 +70,17 @@ def _residents(status: ControlStatus) -> Table:
             _known(r.pool_epoch),
             str(r.in_flight),
         )
+    console.print(table)
+    for r in data_plane.residents:
+        if r.detail:
+            console.print(f"  {r.name}: {escape(r.detail)}")
+
+
+def _table(*heads: str) -> Table:
+    """A table for a terminal of 80 columns: what is too long goes on below, nothing is cut."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for head in heads:
+        table.add_column(head, overflow="fold")
     return table
 
 
@@ -87,27 +100,26 @@ def show_rollout(stack: Stack) -> None:
 def _print_rollout(console: Console, status: RolloutStatus) -> None:
     console.print(f"rollout: [bold]{status.phase}[/] for {status.phase_s:.0f} s")
     for reason in status.reasons:
-        console.print(f"  {reason}")
+        console.print(f"  {escape(reason)}")
     if status.canary:
         console.print(_evidence(status.canary))
     if status.quarantined:
-        console.print(f"  under quarantine: {', '.join(status.quarantined)}")
+        console.print(f"  under quarantine: {escape(', '.join(status.quarantined))}")
+    if status.unjournalled:
+        waiting = f"{status.unjournalled} entries wait for a journal that cannot be written"
+        console.print(f"  [red]{waiting}[/]")
     _print_rollback(console, status)
 
 
 def _evidence(numbers: tuple[Numbers, ...]) -> Table:
-    table = Table(title="evidence on A", title_justify="left")
-    for head in ("red line", "verdict", "crossed", "of", "limit", "E", "breach at"):
-        table.add_column(head, no_wrap=True)
+    table = _table("line on A", "verdict", "crossed", "limit", "E (breach at)")
     for n in numbers:
         table.add_row(
             n.line,
             n.verdict,
-            f"{n.events:g}",
-            str(n.n),
+            f"{round(n.events, 1):g} of {n.n}",
             f"{n.limit:.2%}",
-            f"{n.e:.3g}",
-            f"{n.threshold:.3g}",
+            f"{n.e:.2g} ({n.threshold:,.0f})",
         )
     return table
 
@@ -126,16 +138,15 @@ def _print_rollback(console: Console, status: RolloutStatus) -> None:
             f"{'complete' if receipt.complete else '[red]incomplete[/]'}"
         )
     if last.probe is not None:
-        console.print(f"  probe: {last.probe.detail}")
+        console.print(f"  probe: {escape(last.probe.detail)}")
     if last.failure is not None:
-        console.print(f"  [red]ROLLBACK_INCOMPLETE[/]: {last.failure}")
+        console.print(f"  [red]ROLLBACK_INCOMPLETE[/]: {escape(last.failure)}")
 
 
 def start_rollout(stack: Stack, weight: int | None, bake_s: float | None, actor: str) -> None:
     """Begin, after showing what today's traffic can detect."""
     order = StartOrder(actor=actor, weight=weight, bake_s=bake_s)
-    body = call(stack, "POST", f"{stack.control_url}/api/rollout/start", order)
-    answer = msgspec.json.decode(body, type=StartAnswer)
+    answer = ask(stack, "POST", f"{stack.control_url}/api/rollout/start", StartAnswer, order)
     plan = answer.plan
     console = Console()
     console.print(
@@ -165,28 +176,28 @@ def command(stack: Stack, verb: str, actor: str, argument: str) -> None:
     """One of the short commands; prints where the rollout is afterwards."""
     room = "" if verb in ("freeze", "unfreeze") else "rollout/"
     order = VerbOrder(actor=actor, argument=argument)
-    body = call(stack, "POST", f"{stack.control_url}/api/{room}{verb}", order, timeout_s=60.0)
-    _print_rollout(Console(), msgspec.json.decode(body, type=RolloutStatus))
+    url = f"{stack.control_url}/api/{room}{verb}"
+    status = ask(stack, "POST", url, RolloutStatus, order, timeout_s=60.0)
+    _print_rollout(Console(), status)
 
 
 def show_journal(stack: Stack, as_json: bool) -> None:
     """The journal, oldest first."""
-    body = call(stack, "GET", f"{stack.control_url}/api/journal?told={str(not as_json).lower()}")
+    url = f"{stack.control_url}/api/journal?told={str(not as_json).lower()}"
     console = Console()
-    for line in msgspec.json.decode(body, type=list[JournalLine]):
+    for line in ask(stack, "GET", url, list[JournalLine]):
         if as_json:
             console.out(msgspec.json.encode(line).decode(), highlight=False)
         elif line.story is not None:
-            when = datetime.fromtimestamp(line.wall).strftime("%H:%M:%S.%f")[:-3]
+            when = datetime.fromtimestamp(line.wall).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
             console.print(
-                f"[dim]{when}[/] {line.actor:12s} {line.kind:14s} {escape(line.story)}",
+                f"[dim]{when}[/] {escape(line.actor):12s} {line.kind:14s} {escape(line.story)}",
                 soft_wrap=True,
             )
 
 
 def _status(stack: Stack) -> ControlStatus:
-    body = call(stack, "GET", f"{stack.control_url}/api/status")
-    return msgspec.json.decode(body, type=ControlStatus)
+    return ask(stack, "GET", f"{stack.control_url}/api/status", ControlStatus)
 
 
 def _known(value: object) -> str:

@@ -1,6 +1,7 @@
 """`redline send`: a clip and a question to the gateway, the answer as it streams."""
 
 import base64
+import binascii
 import json
 import mimetypes
 import wave
@@ -68,6 +69,21 @@ class Answer:
             out.writeframes(bytes(self.pcm))
 
 
+def summary(answer: Answer, out: Path) -> str:
+    """What came and how soon, a line each. `out`: where the speech was written, if any came."""
+    lines = {
+        name: "none" if seconds is None else f"{seconds * 1000:.0f} ms"
+        for name, seconds in answer.times.items()
+    }
+    if answer.pcm:
+        lines = {"speech": f"{out} ({len(answer.pcm) / 2 / SPEECH_HZ:.2f} s)", **lines}
+    lines |= {
+        "answered by": f"{answer.version}, level {answer.level}",
+        "request": answer.request_id,
+    }
+    return "\n".join(f"{name:18s} {value}" for name, value in lines.items())
+
+
 def part_of(clip: Path) -> dict[str, Any]:
     """The content part that refers to an uploaded file. Raises `ClientError` for other kinds."""
     kind = (mimetypes.guess_type(clip.name)[0] or "").partition("/")[0]
@@ -122,21 +138,28 @@ def send(
     if not files:
         upload = {"json": request}
     try:
-        with httpx.stream("POST", url, headers=headers, timeout=timeout_s, **upload) as stream:
+        with httpx.stream(
+            "POST", url, headers=headers, timeout=timeout_s, trust_env=False, **upload
+        ) as stream:
             if stream.status_code >= 400:
                 stream.read()
                 raise ClientError(reason(stream))
             for event in _events(stream):
                 _take(event, answer, on_text)
-    except httpx.HTTPError as err:
-        raise ClientError(f"{url}: {err}; is the stack up?") from err
+    except (httpx.HTTPError, httpx.InvalidURL) as err:
+        raise ClientError(f"{url}: {err or type(err).__name__}; is the stack up?") from err
+    except (msgspec.DecodeError, binascii.Error) as err:
+        raise ClientError(f"{url} does not stream as Redline does: {err}") from err
     return answer
 
 
 def _events(stream: httpx.Response) -> Iterator[_Event]:
     for line in stream.iter_lines():
-        if line.startswith("data: ") and line != "data: [DONE]":
+        if line == "data: [DONE]":
+            return
+        if line.startswith("data: "):
             yield msgspec.json.decode(line[6:], type=_Event)
+    raise ClientError("the stream broke off before its end; what came is not the whole answer")
 
 
 def _take(event: _Event, answer: Answer, on_text: Callable[[str], None]) -> None:

@@ -42,10 +42,8 @@ class Stack(BaseModel):
     token: str
 
     def save(self, state_dir: Path) -> None:
-        """Write the record readable by its owner only: it holds the control token."""
-        path = state_dir / _RECORD
-        path.touch(mode=0o600, exist_ok=True)
-        path.write_text(self.model_dump_json(indent=2), encoding="utf-8")
+        """Write the record; it holds the control token."""
+        write_private(state_dir / _RECORD, self.model_dump_json(indent=2))
 
 
 def find_stack(state_dir: Path) -> Stack:
@@ -53,10 +51,7 @@ def find_stack(state_dir: Path) -> Stack:
 
     Raises `SettingsError` where no stack was started there and the variables do not name one.
     """
-    path = state_dir / _RECORD
-    raw: dict[str, object] = {}
-    if path.exists():
-        raw = json.loads(path.read_text(encoding="utf-8"))
+    raw = _recorded(state_dir / _RECORD)
     for key, variable in (
         ("runtime_url", "REDLINE_RUNTIME_URL"),
         ("control_url", "REDLINE_CONTROL_URL"),
@@ -73,12 +68,30 @@ def find_stack(state_dir: Path) -> Stack:
         ) from err
 
 
+def _recorded(path: Path) -> dict[str, object]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as err:
+        raise SettingsError(
+            f"{path}: cannot be read ({err}); stop `redline up` and start it again"
+        ) from err
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read: the old text or the new one, never a part."""
+    part = path.with_name(f"{path.name}.part")
+    part.touch(mode=0o600, exist_ok=True)
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
 def control_token(state_dir: Path) -> str:
     """The token that guards `/control` and the webhook: made once, kept beside the state."""
     path = token_path(state_dir)
     if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_urlsafe(32), encoding="utf-8")
+        write_private(path, secrets.token_urlsafe(32))
     return path.read_text(encoding="utf-8").strip()
 
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 
-import msgspec
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
@@ -12,7 +11,7 @@ from monitors.fault_table import FaultRow
 from monitors.latency_table import LatencyRow
 from monitors.redlines import RedLines
 from monitors.tables import Tables
-from redline.client import call
+from redline.client import ask
 from redline.settings import Stack
 
 UNKNOWN = "[dim]unknown[/]"
@@ -20,7 +19,7 @@ UNKNOWN = "[dim]unknown[/]"
 
 def fetch(stack: Stack) -> Tables:
     """The tables as the gateway has them now."""
-    return msgspec.json.decode(call(stack, "GET", f"{stack.runtime_url}/tables"), type=Tables)
+    return ask(stack, "GET", f"{stack.runtime_url}/tables", Tables)
 
 
 def follow(stack: Stack, lines: RedLines, period_s: float = 1.0) -> None:
@@ -32,9 +31,10 @@ def follow(stack: Stack, lines: RedLines, period_s: float = 1.0) -> None:
 
 
 def draw(tables: Tables, lines: RedLines) -> Group:
-    """The three tables, each value coloured by its red line."""
+    """The three tables, each value coloured by its red line; the one with many rows last, for a
+    terminal that is too low for it."""
     return Group(
-        _cache(tables, lines), _latency(tables.latency, lines), _faults(tables.faults, lines)
+        _latency(tables.latency, lines), _faults(tables.faults, lines), _cache(tables, lines)
     )
 
 

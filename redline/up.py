@@ -1,7 +1,6 @@
 """`redline up`: both planes, Prometheus and Alertmanager here, as supervised children."""
 
 import fcntl
-import json
 import shutil
 import signal
 import socket
@@ -21,7 +20,14 @@ from alerts import routing, rules
 from monitors.redlines import RedLines
 from redline.children import Child, stop_all, watch
 from redline.control.settings import ControlSettings
-from redline.settings import Ports, Stack, control_token, forget_stack, token_path
+from redline.settings import (
+    Ports,
+    Stack,
+    control_token,
+    forget_stack,
+    token_path,
+    write_private,
+)
 from runtime.settings import ResidentSpec, RuntimeSettings, TraceSettings
 
 Tell = Callable[[str], None]
@@ -90,20 +96,36 @@ def _is_free(port: int) -> bool:
 
 
 def make_checkpoints(plan: Plan, tell: Tell) -> tuple[ResidentSpec, ...]:
-    """The two residents; a tiny checkpoint is made for each that was given no model folder."""
+    """The two residents; a tiny checkpoint is made for each that was given no model folder.
+
+    Raises `UpError` for a model folder that holds no checkpoint.
+    """
+    given = {name: _model(plan, name) for name in EMBEDDED_VERSIONS}
     return tuple(
         ResidentSpec(
             name=name,
-            version=plan.models[name].name if name in plan.models else version,
-            checkpoint=(plan.models.get(name) or _tiny(plan, version, seed, tell)).resolve(),
+            version=version if folder is None else folder.name,
+            checkpoint=folder or _tiny(plan, version, seed, tell),
             pool_mb=plan.pool_mb,
         )
-        for name, (version, seed) in EMBEDDED_VERSIONS.items()
+        for (name, (version, seed)), folder in zip(
+            EMBEDDED_VERSIONS.items(), given.values(), strict=True
+        )
     )
 
 
+def _model(plan: Plan, name: str) -> Path | None:
+    """The folder that resident `name` was given; None: it has a tiny checkpoint."""
+    if name not in plan.models:
+        return None
+    folder = plan.models[name].resolve()
+    if not (folder / "config.json").is_file():
+        raise UpError(f"--model-{name}: {folder} holds no checkpoint (it has no config.json)")
+    return folder
+
+
 def _tiny(plan: Plan, version: str, seed: int, tell: Tell) -> Path:
-    folder = plan.state_dir / "models" / version
+    folder = plan.state_dir.resolve() / "models" / version
     if not (folder / "model.safetensors").exists():
         tell(f"making the tiny checkpoint {version}")
         _run_cli("checkpoint", str(folder), "--version", version, "--seed", str(seed))
@@ -172,13 +194,12 @@ def plan_children(
         token=token,
         prometheus=prometheus,
         lines=lines,
-        trace_endpoint=plan.otlp_endpoint,
     )
     for folder in ("runtime", "control", "logs"):
         (state / folder).mkdir(parents=True, exist_ok=True)
     runtime_file, control_file = state / "runtime.json", state / "control.json"
-    _write_private(runtime_file, runtime.model_dump_json(indent=2))
-    _write_private(control_file, control.model_dump_json(indent=2))
+    write_private(runtime_file, runtime.model_dump_json(indent=2))
+    write_private(control_file, control.model_dump_json(indent=2))
     logs = state / "logs"
     children = [
         Child(
@@ -249,11 +270,6 @@ def _prometheus_children(plan: Plan, lines: RedLines, logs: Path) -> list[Child]
     ]
 
 
-def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
 def wait_ready(
     stack: Stack, children: list[Child], tell: Tell, stop: threading.Event, timeout_s: float = 180.0
 ) -> None:
@@ -278,9 +294,37 @@ def wait_ready(
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=2.0).status_code == 200
+        return httpx.get(url, timeout=2.0, trust_env=False).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def welcome(stack: Stack, prometheus: bool) -> str:
+    """What listens where, and what to do next."""
+    lines = [
+        "",
+        f"data plane     {stack.runtime_url}   (OpenAI API at /v1, /tables, /metrics)",
+        f"control plane  {stack.control_url}   (status page)",
+    ]
+    if prometheus:
+        lines += [
+            f"Prometheus     {stack.prometheus_url}",
+            f"Alertmanager   {stack.alertmanager_url}",
+        ]
+    else:
+        lines += [
+            "Prometheus and Alertmanager do not run: their rules are not evaluated yet;",
+            "the control plane evaluates the three action rules itself.",
+            "To have them: apt-get install prometheus prometheus-alertmanager",
+        ]
+    lines += [
+        "",
+        "next, in another terminal:",
+        '  .venv/bin/redline send CLIP.mp4 --ask "What do you see?"',
+        "  .venv/bin/redline tables",
+        "Ctrl-C stops everything.",
+    ]
+    return "\n".join(f"  {line}".rstrip() for line in lines)
 
 
 def run(plan: Plan, tell: Tell, ready: Callable[[Stack, bool], None]) -> int:
@@ -310,9 +354,6 @@ def _run_children(
             child.start()
         wait_ready(stack, children, tell, stop)
         stack.save(plan.state_dir)
-        (plan.state_dir / "pids.json").write_text(
-            json.dumps({c.name: c.process.pid for c in children if c.process}), encoding="utf-8"
-        )
         if not stop.is_set():
             ready(stack, prometheus)
         while not stop.wait(0.2):

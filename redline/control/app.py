@@ -1,25 +1,27 @@
 """The control plane's HTTP: webhook in, status and commands, metrics, and one page for people."""
 
 import asyncio
+import logging
 import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from alerts.ladder import Mode
 from alerts.receiver import WebhookError, is_authorised
 from monitors import catalog, logs
 from monitors.contract import Refusal, Wire
-from monitors.journal import JournalUnwritable, StaleLeader
+from monitors.journal import Journal, JournalUnwritable, StaleLeader
 from redline.control.api import JournalLine, StartAnswer, StartOrder, VerbOrder
+from redline.control.ladder_keeper import LadderKeeper
 from redline.control.plane import ControlPlane
 from redline.control.settings import ControlSettings
 from redline.control.stories import story
@@ -33,7 +35,10 @@ from rollout.store import EVIDENCE_KIND
 T = TypeVar("T")
 
 _PAGE = Path(__file__).parent / "page.html"
-_PORT_TAKEN = 2
+_CANNOT_START = 2
+_MOST_LINES = 10_000
+
+log = logging.getLogger(__name__)
 
 
 class Refuse(RuntimeError):
@@ -94,24 +99,29 @@ def _add_reads(app: FastAPI, plane: ControlPlane) -> None:
         return _json(await plane.status())
 
     @app.get("/api/journal")
-    async def journal(newest: int = 10_000, told: bool = False) -> Response:
+    async def journal(
+        newest: Annotated[int, Query(ge=1, le=_MOST_LINES)] = _MOST_LINES, told: bool = False
+    ) -> Response:
         """The newest entries, oldest first; `told`: only those that have a story."""
-        without = (EVIDENCE_KIND,) if told else ()
-        entries = await asyncio.to_thread(plane.journal.newest, newest, without)
-        lines = [
-            JournalLine(
-                id=entry.id,
-                wall=entry.wall,
-                leader_epoch=entry.leader_epoch,
-                actor=entry.actor,
-                kind=entry.kind,
-                story=story(entry),
-                body=entry.body,
-            )
-            for entry in entries
-        ]
-        shown = [line for line in lines if line.story is not None or not told]
-        return Response(msgspec.json.encode(shown), media_type="application/json")
+        lines = await asyncio.to_thread(_journal_lines, plane.journal, newest, told)
+        return Response(msgspec.json.encode(lines), media_type="application/json")
+
+
+def _journal_lines(journal: Journal, newest: int, told: bool) -> list[JournalLine]:
+    """Runs on a thread: the loop must not wait for thousands of entries."""
+    lines = [
+        JournalLine(
+            id=entry.id,
+            wall=entry.wall,
+            leader_epoch=entry.leader_epoch,
+            actor=entry.actor,
+            kind=entry.kind,
+            story=story(entry),
+            body=entry.body,
+        )
+        for entry in journal.newest(newest, without=(EVIDENCE_KIND,) if told else ())
+    ]
+    return [line for line in lines if line.story is not None or not told]
 
 
 def _add_webhook(app: FastAPI, plane: ControlPlane) -> None:
@@ -121,12 +131,13 @@ def _add_webhook(app: FastAPI, plane: ControlPlane) -> None:
 
     @app.post("/alerts")
     async def alerts(request: Request) -> Response:
-        _authorise(request, plane.settings.token)
         try:
+            _authorise(request, plane.settings.token)
             received = plane.receive(await request.body())
-        except WebhookError as err:
+        except (Refuse, WebhookError) as err:
             counter.inc("refused")
-            raise Refuse(400, str(err)) from err
+            log.warning("a webhook is refused: %s", err)
+            raise err if isinstance(err, Refuse) else Refuse(400, str(err)) from err
         counter.inc("taken", by=received.taken)
         counter.inc("repeated", by=received.repeated)
         return Response(status_code=204)
@@ -136,7 +147,7 @@ def _add_commands(app: FastAPI, plane: ControlPlane) -> None:
     @app.post("/api/rollout/start")
     async def start(request: Request) -> Response:
         order = await _order(request, plane, StartOrder)
-        controller = _leader(plane)
+        _, controller = _leader(plane)
 
         async def begin() -> StartAnswer:
             plan, smallest = await controller.propose(order.weight, order.bake_s, order.canary)
@@ -148,20 +159,19 @@ def _add_commands(app: FastAPI, plane: ControlPlane) -> None:
     @app.post("/api/rollout/{verb}")
     async def rollout(verb: str, request: Request) -> Response:
         order = await _order(request, plane, VerbOrder)
-        verbs = _rollout_verbs(_leader(plane))
+        _, controller = _leader(plane)
+        verbs = _rollout_verbs(controller)
         if verb not in verbs:
             raise Refuse(404, f"no such command: {verb!r}; there are: {', '.join(verbs)}")
         return _json(await _asked(verbs[verb](order)))
 
     @app.post("/api/{verb}")
-    async def freeze(verb: str, request: Request) -> Response:
+    async def mode(verb: str, request: Request) -> Response:
         order = await _order(request, plane, VerbOrder)
-        controller = _leader(plane)
-        if verb == "freeze":
-            return _json(await _asked(_freeze(plane, controller, order.actor)))
-        if verb == "unfreeze":
-            return _json(await _asked(_unfreeze(plane, controller, order.actor)))
-        raise Refuse(404, f"no such command: {verb!r}; there are: freeze, unfreeze")
+        verbs = _mode_verbs(*_leader(plane))
+        if verb not in verbs:
+            raise Refuse(404, f"no such command: {verb!r}; there are: {', '.join(verbs)}")
+        return _json(await _asked(verbs[verb](order.actor)))
 
 
 def _rollout_verbs(
@@ -178,28 +188,30 @@ def _rollout_verbs(
     }
 
 
-async def _freeze(plane: ControlPlane, controller: RolloutController, actor: str) -> RolloutStatus:
+def _mode_verbs(
+    keeper: LadderKeeper, controller: RolloutController
+) -> dict[str, Callable[[str], Awaitable[RolloutStatus]]]:
     """The kill switch stops both loops: the ladder stays, the rollout moves toward B only."""
-    _set_mode(plane, Mode.FROZEN, actor)
-    return await controller.freeze(actor)
+
+    async def freeze(actor: str) -> RolloutStatus:
+        await keeper.set_mode(Mode.FROZEN, actor)
+        return await controller.freeze(actor)
+
+    async def unfreeze(actor: str) -> RolloutStatus:
+        await keeper.set_mode(Mode.LIVE, actor)
+        return await controller.unfreeze(actor)
+
+    async def dry_run(actor: str) -> RolloutStatus:
+        await keeper.set_mode(Mode.DRY_RUN, actor)
+        return controller.status()
+
+    return {"freeze": freeze, "unfreeze": unfreeze, "dry-run": dry_run}
 
 
-async def _unfreeze(
-    plane: ControlPlane, controller: RolloutController, actor: str
-) -> RolloutStatus:
-    _set_mode(plane, Mode.LIVE, actor)
-    return await controller.unfreeze(actor)
-
-
-def _set_mode(plane: ControlPlane, mode: Mode, actor: str) -> None:
-    if plane.keeper is not None:
-        plane.keeper.set_mode(mode, actor)
-
-
-def _leader(plane: ControlPlane) -> RolloutController:
-    if plane.controller is None:
+def _leader(plane: ControlPlane) -> tuple[LadderKeeper, RolloutController]:
+    if plane.keeper is None or plane.controller is None:
         raise Refuse(503, "standing by: another control plane leads; ask that one")
-    return plane.controller
+    return plane.keeper, plane.controller
 
 
 async def _asked(action: Awaitable[T]) -> T:
@@ -244,27 +256,38 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: ControlSettings) -> int:
-    """Run until SIGINT or SIGTERM; the exit code. Binds its port before it asks for the lease."""
+    """Run until SIGINT or SIGTERM; the exit code. Binds its port before it asks for the lease.
+
+    2: it could not start, and said why. 1: it led and leads no more.
+    """
     logs.configure(sys.stderr)
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((settings.host, settings.port))
-    except OSError as err:
-        where = f"{settings.host}:{settings.port}"
-        print(f"redline: cannot listen on {where}: {err.strerror}", file=sys.stderr)  # noqa: T201
-        return _PORT_TAKEN
     lost = False
 
     def deposed() -> None:
         nonlocal lost
         lost = server.should_exit = True
 
-    plane = ControlPlane(settings, deposed=deposed)
-    config = uvicorn.Config(
-        create_app(plane), log_config=None, access_log=False, timeout_graceful_shutdown=3
-    )
-    server = _Server(config)
-    server.run(sockets=[listening])
+    with socket.socket() as listening:
+        try:
+            _bind(listening, settings)
+            settings.state_dir.mkdir(parents=True, exist_ok=True)
+            plane = ControlPlane(settings, deposed=deposed)
+        except (OSError, JournalUnwritable) as err:
+            print(f"redline: {err}", file=sys.stderr)  # noqa: T201
+            return _CANNOT_START
+        config = uvicorn.Config(
+            create_app(plane), log_config=None, access_log=False, timeout_graceful_shutdown=3
+        )
+        server = _Server(config)
+        server.run(sockets=[listening])
     return 1 if lost else 0
+
+
+def _bind(listening: socket.socket, settings: ControlSettings) -> None:
+    """Raises `OSError` with a sentence."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as err:
+        where = f"{settings.host}:{settings.port}"
+        raise OSError(f"cannot listen on {where}: {err.strerror}; the setting is `port`") from err

@@ -14,7 +14,7 @@ import msgspec
 
 from alerts.evaluator import Evaluator, prometheus_is_silent
 from alerts.firing import Firing
-from alerts.ladder import Forecast, Ladder, Mode, Move, decide, rebuild
+from alerts.ladder import Forecast, Ladder, Mode, Move, Part, decide, rebuild
 from alerts.receiver import AlertBook
 from monitors.contract import KvRung, LadderOrder, Observed, ResidentStatus, Wire
 from monitors.journal import Journal, JournalUnwritable
@@ -22,6 +22,7 @@ from monitors.labels import ResidentState
 from monitors.redlines import RedLines
 from monitors.tables import Tables, from_json
 from rollout.dataplane import DataPlane, DataPlaneError
+from rollout.ledger import Ledger
 
 MOVED, MODE = "ladder.moved", "ladder.mode"
 LADDER = "ladder"
@@ -52,13 +53,13 @@ class LadderKeeper:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._journal = journal
+        self._ledger = Ledger(journal, leader_epoch)
+        self._writing = asyncio.Lock()
         self._dataplane = dataplane
         self._tables = tables
         self._book = book
         self._evaluator = Evaluator(lines)
         self._lines = lines
-        self._leader_epoch = leader_epoch
         self._prometheus = prometheus
         self._on_move = on_move
         self._clock = clock
@@ -66,9 +67,10 @@ class LadderKeeper:
         self.observed: Observed | None = None  # at the last tick; None: it did not answer
         self._ladders: dict[str, Ladder] = {}
         self._ordered_at: dict[str, float] = {}
+        self._told: dict[str, set[tuple[Part, int]]] = {}
         mode = journal.last(MODE)
         self.mode = Mode.LIVE if mode is None else mode.read_as(ModeSet).mode
-        self._moves = [entry.read_as(Move) for entry in journal.read(kinds=[MOVED], limit=10_000)]
+        self._moves = [entry.read_as(Move) for entry in journal.read(kinds=[MOVED], limit=None)]
 
     @property
     def rule_source(self) -> str:
@@ -77,67 +79,114 @@ class LadderKeeper:
         silent = prometheus_is_silent(age, self._lines.alerts)
         return "embedded" if silent or not self._prometheus else "prometheus"
 
-    def set_mode(self, mode: Mode, actor: str) -> None:
-        """Freeze, thaw or run dry; journalled, so it outlives this process."""
-        self._journal.append(MODE, actor, ModeSet(mode=mode), self._leader_epoch)
-        self.mode = mode
+    async def set_mode(self, mode: Mode, actor: str) -> None:
+        """Freeze, thaw or run dry; journalled, so it outlives this process.
+
+        A freeze holds at once, and is journalled later where that cannot be now; for any other
+        mode `JournalUnwritable` is raised.
+        """
+        urgent = mode is Mode.FROZEN
+        if urgent:
+            self.mode = mode  # a kill switch waits for no disk
+        async with self._writing:
+            write = self._ledger.write_or_keep if urgent else self._ledger.write
+            await asyncio.to_thread(write, MODE, actor, ModeSet(mode=mode))
+            self.mode = mode
 
     async def tick(self) -> tuple[Firing, ...] | None:
-        """One round. What fires, or None where nobody can tell. Raises `DataPlaneError`."""
-        self.observed = None
-        observed = self.observed = await self._dataplane.observe()
+        """One round. What fires, or None where nobody can tell.
+
+        An order that is refused, or a move that cannot be journalled, is tried again at the next
+        tick, and keeps neither the other residents nor what fires from being seen to.
+        """
+        await self._catch_up()
         tables = await self._tables()
         embedded = self._evaluator.tick(tables, self._clock(), self._wall())
         firing = self._book.firing(self._clock()) if self.rule_source == "prometheus" else embedded
-        for resident in observed.residents:
-            if resident.state is ResidentState.READY:
-                await self._keep(resident, firing, tables)
+        self.observed = await self._observe()
+        for resident in () if self.observed is None else self.observed.residents:
+            # Nobody watches a resident that answers nothing: quiet proves nothing there.
+            seen = firing if resident.state is ResidentState.READY else None
+            try:
+                await self._keep(resident, await self._decide(resident, seen, tables))
+            except DataPlaneError as err:
+                log.warning("the level is not ordered: %s", err, extra={"resident": resident.name})
         return firing
 
-    async def _keep(
+    async def _observe(self) -> Observed | None:
+        try:
+            return await self._dataplane.observe()
+        except DataPlaneError as err:
+            log.warning("no ladder tick: %s", err)
+            return None
+
+    async def _catch_up(self) -> None:
+        """Journal a freeze that could not be when it was ordered."""
+        if not self._ledger.behind:
+            return
+        try:
+            async with self._writing:
+                await asyncio.to_thread(self._ledger.catch_up)
+        except JournalUnwritable as err:
+            log.warning("the freeze is not journalled yet: %s", err)
+
+    async def _decide(
         self,
         resident: ResidentStatus,
         firing: tuple[Firing, ...] | None,
         tables: Tables | None,
-    ) -> None:
-        now = self._wall()
-        ladder = self._ladders.get(resident.version) or rebuild(
-            resident.version, self._moves, now, self._lines.ladder
+    ) -> Ladder:
+        """The resident's ladder once this tick's moves are journalled. None follows a freeze."""
+        version, now = resident.version, self._wall()
+        forecast = _forecast(resident, tables)
+        async with self._writing:
+            ladder = self._ladders.get(version) or self._rebuilt(version, now)
+            decision = decide(ladder, firing, now, self._lines, mode=self.mode, forecast=forecast)
+            self._ladders[version] = decision.ladder
+            if decision.dry_run:
+                self._tell(version, decision.moves)
+                return decision.ladder
+            try:
+                for move in decision.moves:
+                    await self._record(move)
+            except JournalUnwritable as err:
+                log.error("a move is refused: %s", err, extra={"resident": resident.name})
+                self._ladders[version] = self._rebuilt(version, now)
+        return self._ladders[version]
+
+    def _tell(self, version: str, moves: tuple[Move, ...]) -> None:
+        """In a dry run: log what would be done, once for as long as it stays the same."""
+        told, self._told[version] = (
+            self._told.get(version, set()),
+            {(m.part, m.rung) for m in moves},
         )
-        decision = decide(
-            ladder,
-            firing,
-            now,
-            self._lines,
-            mode=self.mode,
-            forecast=_forecast(resident, tables),
-        )
-        if not decision.dry_run:
-            for move in decision.moves:
-                await self._record(move)
-        self._ladders[resident.version] = decision.ladder
-        if self._needs_order(resident, decision.ladder):
-            await self._order(resident, decision.ladder)
+        for move in moves:
+            if (move.part, move.rung) not in told:
+                words = "dry run: %s would take its %s to rung %d (%s)"
+                log.info(words, version, move.part, move.rung, move.reason)
+
+    def _rebuilt(self, version: str, now: float) -> Ladder:
+        """The ladder as the journal has it."""
+        return rebuild(version, self._moves, now, self._lines.ladder)
 
     async def _record(self, move: Move) -> None:
         """Durable before it acts. An unwritable journal refuses the move: it is not urgent."""
-        await asyncio.to_thread(self._journal.append, MOVED, LADDER, move, self._leader_epoch)
+        await asyncio.to_thread(self._ledger.write, MOVED, LADDER, move)
         self._moves.append(move)
         self._on_move(move)
 
-    def _needs_order(self, resident: ResidentStatus, ladder: Ladder) -> bool:
-        """A level to change, or a lease that runs: renewed at a third of its length."""
-        if resident.level != ladder.level:
-            return True
+    async def _keep(self, resident: ResidentStatus, ladder: Ladder) -> None:
+        """See that the level is held: change it, or renew its lease at a third of its length."""
         is_degraded = any(stair.rung for stair in ladder.stairs.values())
         ordered_at = self._ordered_at.get(resident.name)
         due = ordered_at is None or (self._clock() - ordered_at >= self._lines.ladder.lease_s / 3)
-        return is_degraded and due
+        if resident.level != ladder.level or (is_degraded and due):
+            await self._order(resident, ladder)
 
     async def _order(self, resident: ResidentStatus, ladder: Ladder) -> None:
         last = next((m for m in reversed(self._moves) if m.version == ladder.version), None)
         order = LadderOrder(
-            leader_epoch=self._leader_epoch,
+            leader_epoch=self._ledger.leader_epoch,
             operation_id=f"{ladder.version}-{0.0 if last is None else last.at:.3f}",
             resident=resident.name,
             level=ladder.level,
@@ -182,11 +231,7 @@ async def run(
     period_s: float,
     seen: Callable[[tuple[Firing, ...] | None], None],
 ) -> None:
-    """Tick for ever. A data plane that is away, or a full disk, is met again next tick."""
+    """Tick for ever; `seen` hears what fires."""
     while True:
-        try:
-            seen(await keeper.tick())
-        except (DataPlaneError, JournalUnwritable) as err:
-            seen(None)
-            log.warning("no ladder tick: %s", err)
+        seen(await keeper.tick())
         await asyncio.sleep(period_s)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ from alerts.ladder import Move
 from alerts.receiver import AlertBook, Received
 from monitors import catalog
 from monitors.exposition import Exposition
-from monitors.journal import Journal, JournalUnwritable, LeaderLease
+from monitors.journal import Journal, JournalUnwritable, LeaderLease, StaleLeader
 from monitors.labels import Action, Phase
 from redline.control.api import ControlStatus
 from redline.control.ladder_keeper import LadderKeeper, TableReader
@@ -30,21 +31,24 @@ from rollout.status import RolloutStatus
 
 log = logging.getLogger(__name__)
 
-_SERVES = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.BAKE, Phase.HOLD})
-
 
 class ControlPlane:
-    """`run` until cancelled. While another process holds the lease this one only answers."""
+    """`run` until cancelled. While another process holds the lease this one only answers.
+
+    Raises `JournalUnwritable` where the journal cannot be opened.
+    """
 
     def __init__(self, settings: ControlSettings, *, deposed: Callable[[], None]) -> None:
         path = settings.state_dir / "journal.db"
+        holder = f"{socket.gethostname()}:{settings.port}"  # one process at a time: it has the port
         self.settings = settings
         self.journal = Journal(path)
         self.book = AlertBook(settings.lines.alerts)
         self.exposition = Exposition(CollectorRegistry(), settings.lines, catalog.CONTROL_PLANE)
-        self._lease = LeaderLease(path, f"{settings.host}:{settings.port}", settings.leader_ttl_s)
+        self._lease = LeaderLease(path, holder, settings.leader_ttl_s)
         self._deposed = deposed
-        self._client = httpx.AsyncClient(base_url=settings.runtime_url)
+        # No proxy of the environment's: it would be shown the token, and loopback is not there.
+        self._client = httpx.AsyncClient(base_url=settings.runtime_url, trust_env=False)
         self._dataplane = HttpDataPlane(self._client, settings.token)
         self._firing: tuple[Firing, ...] | None = None
         self._phases_shown: set[Phase] = set()
@@ -55,36 +59,54 @@ class ControlPlane:
         self.controller: RolloutController | None = None
 
     async def run(self) -> None:
-        """Wait for the lease, lead, and call `deposed` when the lease is lost."""
-        self.exposition.gauge(catalog.ROLLBACK_INCOMPLETE).set(0)
-        epoch = await self._acquire()
-        self.leader_epoch = epoch
-        self.exposition.gauge(catalog.LEADER_EPOCH).set(epoch)
+        """Wait for the lease, lead while it is kept, and call `deposed` when it is lost."""
+        keeper, controller = self._take_office(await self._acquire())
+        try:
+            async with asyncio.TaskGroup() as group:
+                work = (
+                    group.create_task(self._roll_out(controller)),
+                    group.create_task(run_ladder(keeper, self.settings.tick_s, self._saw)),
+                )
+                await self._renew()
+                for task in work:
+                    task.cancel()
+        finally:
+            self.keeper = self.controller = self.leader_epoch = None
+        log.critical("the lease is lost: this control plane ends")
+        self._deposed()
+
+    def _take_office(self, epoch: int) -> tuple[LadderKeeper, RolloutController]:
+        """Everything as the journal has it, shown at once."""
         log.info("leading under epoch %d", epoch)
-        lines = self.settings.lines
-        self.keeper = LadderKeeper(
+        keeper = LadderKeeper(
             self.journal,
             self._dataplane,
             TableReader(self._client, self.settings.token).read,
             self.book,
-            lines,
+            self.settings.lines,
             epoch,
             prometheus=self.settings.prometheus,
             on_move=self._moved,
         )
-        self.controller = RolloutController(
+        controller = RolloutController(
             journal=self.journal,
             plane=self._dataplane,
-            lines=lines,
+            lines=self.settings.lines,
             leader_epoch=epoch,
             on_change=self._changed,
         )
-        runner = RolloutRunner(self.controller, self.settings.tick_s)
+        self.leader_epoch, self.keeper, self.controller = epoch, keeper, controller
+        self.exposition.gauge(catalog.LEADER_EPOCH).set(epoch)
+        found = controller.status()
+        self._counted = found.rollback  # what is done was counted by who did it
+        self._changed(found)
+        return keeper, controller
+
+    async def _roll_out(self, controller: RolloutController) -> None:
+        runner = RolloutRunner(controller, self.settings.tick_s)
         await runner.open()
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._renew())
-                group.create_task(run_ladder(self.keeper, self.settings.tick_s, self._saw))
+            await asyncio.get_running_loop().create_future()  # until cancelled
         finally:
             await runner.close()
 
@@ -96,6 +118,9 @@ class ControlPlane:
 
     async def close(self) -> None:
         """Step down, so that a successor need not wait for the lease to run out."""
+        if self._rolling is not None:
+            self._rolling.cancel()
+            await asyncio.gather(self._rolling, return_exceptions=True)
         try:
             await asyncio.to_thread(self._lease.release)
         except JournalUnwritable as err:
@@ -135,27 +160,44 @@ class ControlPlane:
                 epoch = await asyncio.to_thread(self._lease.acquire)
             except JournalUnwritable as err:
                 log.error("cannot lead: %s", err)
+                self._wrote(False)
                 epoch = None
             if epoch is not None:
+                self._wrote(True)
                 return epoch
             await asyncio.sleep(self.settings.leader_ttl_s / 5)
 
     async def _renew(self) -> None:
-        """A lease that cannot be renewed is lost when its time is up: then another may lead."""
-        renewed = time.monotonic()
-        while True:
-            await asyncio.sleep(self.settings.leader_ttl_s / 5)
+        """Renew the lease, and return when it is lost.
+
+        While the disk takes no renewal nobody else can take over on it either: then this one
+        leads on, for moves toward B must go ahead, until the file says that another does. A disk
+        that does not even answer for the length of the lease loses it.
+        """
+        ttl_s = self.settings.leader_ttl_s
+        kept = True
+        while kept:
+            await asyncio.sleep(ttl_s / 5)
             try:
-                kept = await asyncio.to_thread(self._lease.renew)
-            except JournalUnwritable as err:
-                log.error("the lease is not renewed: %s", err)
-                kept = time.monotonic() - renewed < self.settings.leader_ttl_s
-            else:
-                renewed = time.monotonic()
-            if not kept:
-                log.critical("another control plane leads: this one ends")
-                self._deposed()
+                async with asyncio.timeout(ttl_s * 4 / 5):
+                    kept = await self._renewed()
+            except TimeoutError:
+                log.critical("the journal's disk has not answered for the length of the lease")
                 return
+
+    async def _renewed(self) -> bool:
+        """Whether this one still leads."""
+        try:
+            kept = await asyncio.to_thread(self._lease.renew)
+        except JournalUnwritable as err:
+            log.error("the lease is not renewed: %s", err)
+            self._wrote(False)
+            return await asyncio.to_thread(self._lease.is_held)
+        self._wrote(True)
+        return kept
+
+    def _wrote(self, well: bool) -> None:
+        self.exposition.gauge(catalog.JOURNAL_WRITABLE).set(float(well))
 
     def _saw(self, firing: tuple[Firing, ...] | None) -> None:
         self._firing = firing
@@ -166,19 +208,16 @@ class ControlPlane:
     def _answer_with_rollback(self, alert: Firing) -> None:
         """The slow way to a rollback, for what the evidence log did not show (S4.3)."""
         controller = self.controller
-        if controller is None:
+        if controller is None or not _serves(controller.status(), alert.version):
             return
-        status = controller.status()
-        plan = status.plan
-        if plan is None or plan.version != alert.version or status.phase not in _SERVES:
-            return
-        task = asyncio.get_running_loop().create_task(self._roll_back(controller, alert))
-        self._rolling = task  # a task that nobody holds may be collected before it ends
+        if self._rolling is None or self._rolling.done():
+            task = asyncio.create_task(self._roll_back(controller, alert))
+            self._rolling = task  # a task that nobody holds may be collected before it ends
 
     async def _roll_back(self, controller: RolloutController, alert: Firing) -> None:
         try:
             await controller.rollback(alert.alert, alert.summary, Cause.FAULTS)
-        except CommandRefused as err:
+        except (CommandRefused, StaleLeader) as err:
             log.warning("%s asks for a rollback: %s", alert.alert, err)
 
     def _moved(self, move: Move) -> None:
@@ -196,3 +235,14 @@ class ControlPlane:
         self._counted = status.rollback if done else self._counted
         if status.deposed:
             self._deposed()
+
+
+def _serves(status: RolloutStatus, version: str | None) -> bool:
+    """Whether a rollout has given this version traffic and may still take it back.
+
+    A freeze hides the phase, and blocks no rollback.
+    """
+    if status.plan is None or status.plan.version != version:
+        return False
+    promoted = status.promoted and status.phase is not Phase.STABLE
+    return bool(status.weight) or promoted

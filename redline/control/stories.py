@@ -1,5 +1,7 @@
 """Journal entries in words, for the page and for `redline rollout log`."""
 
+import msgspec
+
 from alerts.ladder import Move
 from monitors.journal import Entry
 from redline.control.ladder_keeper import MODE, MOVED, ModeSet
@@ -8,7 +10,17 @@ from rollout.store import EVIDENCE_KIND, STATE_KIND, SavedState
 
 
 def story(entry: Entry) -> str | None:
-    """One entry as a sentence; None for what only a restart needs."""
+    """One entry as a sentence; None for what only a restart needs.
+
+    An entry that an earlier release wrote in another form is told as it is.
+    """
+    try:
+        return _told(entry)
+    except msgspec.ValidationError:
+        return bytes(entry.body).decode()
+
+
+def _told(entry: Entry) -> str | None:
     match entry.kind:
         case kind if kind == STATE_KIND:
             state = entry.read_as(SavedState).state

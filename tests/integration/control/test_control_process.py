@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from redline.control.settings import ControlSettings
 from tests.support.ports import free_ports
@@ -83,7 +85,7 @@ def test_the_webhook_wants_its_token_and_a_body_it_can_read(url: str) -> None:
     assert httpx.post(f"{url}/alerts", json=WATCHDOG, headers=AUTH).status_code == 204
     assert httpx.get(f"{url}/api/status").json()["watchdog_age_s"] < 30
     shown = httpx.get(f"{url}/metrics").text
-    assert 'redline_control_webhook_alerts_total{result="refused"} 1.0' in shown
+    assert 'redline_control_webhook_alerts_total{result="refused"} 2.0' in shown
     assert "redline_control_watchdog_age_seconds" in shown
 
 
@@ -133,3 +135,67 @@ def test_two_control_planes_on_one_journal_have_one_leader(tmp_path: Path) -> No
             if process is not None and process.poll() is None:
                 process.terminate()
                 process.wait(15)
+
+
+def test_a_leader_that_wakes_up_replaced_ends_with_exit_code_1(tmp_path: Path) -> None:
+    """As after a machine that slept, or an event loop that was blocked, for more than the lease."""
+    first_port, second_port, runtime_port = free_ports(3)
+    first = start(tmp_path, first_port, runtime_port)
+    second: subprocess.Popen[bytes] | None = None
+    try:
+        wait_until(lambda: answers(f"http://127.0.0.1:{first_port}/readyz"), 30)
+        second = start(tmp_path, second_port, runtime_port)
+        wait_until(lambda: answers(f"http://127.0.0.1:{second_port}/readyz", 503), 30)
+        first.send_signal(signal.SIGSTOP)
+        wait_until(lambda: answers(f"http://127.0.0.1:{second_port}/readyz"), 30)
+        first.send_signal(signal.SIGCONT)
+        assert first.wait(20) == 1
+        assert answers(f"http://127.0.0.1:{second_port}/readyz")
+    finally:
+        for process in (first, second):
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+                process.wait(15)
+
+
+def cannot_start(tmp_path: Path, port: int) -> str:
+    """What it says as it ends with exit code 2."""
+    process = start(tmp_path, port, 1)
+    assert process.wait(30) == 2
+    return (tmp_path / f"control-{port}.log").read_text()
+
+
+def test_a_taken_port_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = cannot_start(tmp_path, port)
+    assert said == (
+        f"redline: cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "the setting is `port`\n"
+    )
+
+
+def test_a_journal_that_cannot_be_opened_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "journal.db").write_text("this is no database " * 100)
+    (said,) = cannot_start(tmp_path, free_ports(1)[0]).splitlines()
+    assert "the journal cannot be written" in said
+
+
+def test_a_state_folder_that_cannot_be_made_is_one_sentence_and_exit_code_2(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "state").write_text("a file where the folder should be")
+    (said,) = cannot_start(tmp_path, free_ports(1)[0]).splitlines()
+    assert said.startswith("redline: ")
+    assert "state" in said
+
+
+def test_settings_that_make_no_sense_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "control.json"
+    good = {"state_dir": str(tmp_path), "runtime_url": "http://127.0.0.1:1", "token": "t"}
+    for bad in ({"token": ""}, {"runtime_url": "runtime:8080"}, {"port": 0}, {"shape": "round"}):
+        path.write_text(json.dumps({**good, **bad}))
+        with pytest.raises(ValidationError, match=next(iter(bad))):
+            ControlSettings.model_validate_json(path.read_bytes())

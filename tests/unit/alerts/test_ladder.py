@@ -178,6 +178,16 @@ def test_while_nobody_watches_nothing_moves_and_the_dwell_starts_again():
     assert run.tick().level.media is MediaRung.FULL
 
 
+@pytest.mark.parametrize("back_s", [3_600.0, 30.0])
+def test_a_clock_that_is_set_back_holds_the_ladder_no_longer_than_a_dwell_more(back_s: float):
+    run = Run().tick(LATENCY)
+    run.now -= back_s
+    assert run.for_s(2 * DWELL_S).level.media is MediaRung.FULL
+    run.tick(LATENCY)
+    run.now -= back_s
+    assert run.for_s(2 * DWELL_S, LATENCY).level.media is MediaRung.P160_8K
+
+
 def test_frozen_holds_in_both_directions():
     run = Run().for_s(2 * DWELL_S, LATENCY, CACHE, mode=Mode.FROZEN)
     assert run.level == Level()

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -69,6 +70,44 @@ def test_a_superseded_leader_is_refused_and_leaves_no_trace(tmp_path: Path) -> N
         write(opened, "phase", 3, epoch=5)
         assert [entry.id for entry in opened.read()] == [1, 2]
         assert opened.newest_epoch() == 5
+
+
+def test_without_a_limit_every_entry_is_read(tmp_path: Path) -> None:
+    with journal(tmp_path / "j.db") as opened:
+        for number in range(5):
+            write(opened, "phase", number)
+        assert [entry.id for entry in opened.read(limit=2)] == [1, 2]
+        assert len(opened.read(limit=None)) == 5
+        assert opened.read(limit=0) == []
+
+
+def test_a_long_read_makes_no_write_wait(tmp_path: Path) -> None:
+    connections: list[sqlite3.Connection] = []
+    real = sqlite3.connect
+
+    def kept(*args: object, **kwargs: object) -> sqlite3.Connection:
+        connections.append(real(*args, **kwargs))  # pyright: ignore
+        return connections[-1]
+
+    reading, go_on = threading.Event(), threading.Event()
+
+    def pause() -> int:
+        reading.set()
+        return not go_on.wait(30)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", kept)
+        with journal(tmp_path / "j.db") as opened, ThreadPoolExecutor(2) as pool:
+            write(opened, "phase", 1)
+            for connection in connections[1:] or connections:
+                connection.set_progress_handler(pause, 1)
+            entries = pool.submit(opened.read)
+            try:
+                assert reading.wait(10)
+                assert pool.submit(write, opened, "phase", 2).result(10).id == 2
+            finally:
+                go_on.set()
+            assert len(entries.result(10)) >= 1
 
 
 def test_no_kinds_is_nothing_and_not_everything(tmp_path: Path) -> None:

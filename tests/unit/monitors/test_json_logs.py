@@ -80,6 +80,18 @@ def test_configure_sends_every_logger_to_the_stream_once() -> None:
 
 
 @pytest.mark.usefixtures("root_as_before")
+def test_a_scheduler_that_skips_a_tick_says_nothing_and_one_that_fails_does() -> None:
+    stream = io.StringIO()
+    logs.configure(stream)
+    scheduler = logging.getLogger("apscheduler.scheduler")
+    scheduler.warning("Execution of job skipped: maximum number of running instances reached")
+    scheduler.error("Job raised an exception")
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == [
+        "Job raised an exception"
+    ]
+
+
+@pytest.mark.usefixtures("root_as_before")
 def test_an_exception_comes_with_its_traceback_on_the_same_line() -> None:
     stream = io.StringIO()
     logs.configure(stream)

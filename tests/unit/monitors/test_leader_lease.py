@@ -56,6 +56,23 @@ def test_a_released_lease_is_free_at_once_under_a_new_epoch(tmp_path: Path) -> N
         assert two.renew()
 
 
+def test_whether_it_is_held_is_read_without_writing(tmp_path: Path) -> None:
+    wall = Wall()
+    path = tmp_path / "j.db"
+    with (
+        closing(LeaderLease(path, "one", TTL_S, wall)) as one,
+        closing(LeaderLease(path, "two", TTL_S, wall)) as two,
+    ):
+        assert not one.is_held()
+        one.acquire()
+        wall.now += TTL_S + 1.0  # it could not renew, and nobody wanted its place
+        assert one.is_held()
+        assert not two.is_held()
+        two.acquire()
+        assert two.is_held()
+        assert not one.is_held()
+
+
 def test_a_restarted_holder_takes_over_from_itself_without_waiting(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     with (

@@ -4,24 +4,18 @@ import logging
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import SpanKind
 
 from monitors import tracing
 from monitors.tracing import Attribute
+from tests.support.otlp import Receiver, attributes, receiving
 
 ROOT = Path(__file__).parents[3]
 CALLER_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -30,59 +24,10 @@ SAMPLED = {"traceparent": f"00-{CALLER_TRACE}-{CALLER_SPAN}-01"}
 NOT_SAMPLED = {"traceparent": f"00-{CALLER_TRACE}-{CALLER_SPAN}-00"}
 
 
-class Receiver(ThreadingHTTPServer):
-    """An OTLP collector that only remembers."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Remember)
-        self.requests: list[ExportTraceServiceRequest] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def spans(self) -> list[SentSpan]:
-        return [
-            span
-            for request in self.requests
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
-
-
-class _Remember(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        found = self.path == "/v1/traces"
-        if found:
-            self.server.requests.append(ExportTraceServiceRequest.FromString(body))
-        answer = ExportTraceServiceResponse().SerializeToString()
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing on stderr."""
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with receiving() as server:
         yield server
-        server.shutdown()
-        thread.join()
-
-
-def attributes(span: SentSpan) -> dict[str, object]:
-    return {
-        item.key: getattr(item.value, item.value.WhichOneof("value")) for item in span.attributes
-    }
 
 
 # ---------------------------------------------------------------- with a receiver
@@ -115,13 +60,7 @@ def test_a_request_is_one_trace_of_spans_under_its_callers(receiver: Receiver) -
         "gen_ai.usage.input_tokens": 146,
         "gen_ai.response.time_to_first_chunk": 0.25,
     }
-    (resource,) = {
-        item.value.string_value
-        for sent in receiver.requests
-        for item in sent.resource_spans[0].resource.attributes
-        if item.key == "service.name"
-    }
-    assert resource == "redline-gateway"
+    assert receiver.services() == {"redline-gateway"}
 
 
 def test_requests_without_a_caller_get_traces_of_their_own(receiver: Receiver) -> None:

