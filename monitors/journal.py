@@ -161,11 +161,12 @@ class LeaderLease:
         self._wall = wall
         self._epoch: int | None = None
 
-    def acquire(self) -> int | None:
+    def acquire(self, above: int = 0) -> int | None:
         """Lead under a new epoch, or None while another live holder leads.
 
-        A lease renewed "in the future" is as dead as one not renewed for its `ttl_s`: the clock
-        was set back.
+        The epoch is larger than any in the file, and than `above`: a data plane remembers leaders
+        that a journal which was lost or restored does not. A lease renewed "in the future" is as
+        dead as one not renewed for its `ttl_s`: the clock was set back.
         """
         with self._file.transaction() as db:
             holder, renewed, ttl_s = db.execute(
@@ -174,7 +175,7 @@ class LeaderLease:
             now = self._wall()
             if holder not in (None, self._holder) and abs(now - renewed) < ttl_s:
                 return None
-            epoch: int = db.execute(_NEWEST_EPOCH).fetchone()[0] + 1
+            epoch: int = max(above, db.execute(_NEWEST_EPOCH).fetchone()[0]) + 1
             db.execute(
                 "UPDATE lease SET epoch = ?, holder = ?, renewed_wall = ?, ttl_s = ?",
                 (epoch, self._holder, now, self._ttl_s),

@@ -23,7 +23,7 @@ from redline.control.ladder_keeper import run as run_ladder
 from redline.control.settings import ControlSettings
 from rollout.commands import CommandRefused
 from rollout.controller import RolloutController
-from rollout.dataplane import HttpDataPlane
+from rollout.dataplane import DataPlaneError, HttpDataPlane
 from rollout.plan import Cause
 from rollout.rollback import Progress
 from rollout.runner import RolloutRunner
@@ -157,7 +157,7 @@ class ControlPlane:
     async def _acquire(self) -> int:
         while True:
             try:
-                epoch = await asyncio.to_thread(self._lease.acquire)
+                epoch = await asyncio.to_thread(self._lease.acquire, await self._newest_leader())
             except JournalUnwritable as err:
                 log.error("cannot lead: %s", err)
                 self._wrote(False)
@@ -166,6 +166,14 @@ class ControlPlane:
                 self._wrote(True)
                 return epoch
             await asyncio.sleep(self.settings.leader_ttl_s / 5)
+
+    async def _newest_leader(self) -> int:
+        """The newest leader epoch that the data plane has seen; 0 where it does not say."""
+        try:
+            return (await self._dataplane.observe()).leader_epoch
+        except DataPlaneError as err:
+            log.info("the data plane cannot be asked who led it: %s", err)
+            return 0
 
     async def _renew(self) -> None:
         """Renew the lease, and return when it is lost.

@@ -112,6 +112,12 @@ def test_a_clock_set_back_does_not_keep_a_dead_leader_in_office(tmp_path: Path) 
         assert two.acquire() == 2
 
 
+def test_the_epoch_is_above_what_a_data_plane_remembers(tmp_path: Path) -> None:
+    with closing(LeaderLease(tmp_path / "j.db", "one", TTL_S)) as one:
+        assert one.acquire(above=41) == 42
+        assert one.acquire(above=7) == 43
+
+
 def test_the_epoch_goes_on_from_the_newest_in_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     with closing(Journal(path)) as journal, closing(LeaderLease(path, "one", TTL_S)) as one:

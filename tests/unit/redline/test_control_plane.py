@@ -119,6 +119,18 @@ async def test_a_plane_that_breaks_ends_its_process(
         assert office.plane.controller is None
 
 
+async def test_a_journal_that_was_lost_does_not_keep_the_next_leader_out(
+    tmp_path: Path, dataplane: SimDataPlane
+) -> None:
+    dataplane.leader_epoch = 41
+    office = Office(tmp_path, dataplane)
+    async with in_office(office) as running:
+        assert office.plane.leader_epoch == 42
+        await asyncio.sleep(0.2)  # some ticks, the first of which would find a newer leader
+        assert not running.done()
+        assert not office.deposed
+
+
 async def test_two_hosts_with_one_port_are_two_holders(
     tmp_path: Path, dataplane: SimDataPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,107 +12,13 @@ import pytest
 
 from alerts.ladder import Mode, Move, Part
 from alerts.policy import AlertName
-from alerts.receiver import AlertBook
 from monitors.cache_table import CacheSummary
-from monitors.contract import KvRung, LadderOrder, Level, MediaRung, Observed, Refusal
-from monitors.journal import Journal, JournalUnwritable, LeaderLease, StaleLeader
-from monitors.labels import Milestone, ResidentState
-from monitors.latency_table import LatencyRow
-from monitors.redlines import LatencyLines, RedLines
+from monitors.contract import KvRung, Level, Observed
+from monitors.journal import JournalUnwritable, LeaderLease, StaleLeader
+from monitors.labels import ResidentState
 from monitors.tables import Tables
-from redline.control.ladder_keeper import MODE, MOVED, LadderKeeper
-from rollout.dataplane import Refused
-from tests.support.sim_dataplane import Clock, SimDataPlane
-from tests.support.webhook import webhook
-
-LINES = RedLines(latency=LatencyLines(min_count=5))
-DWELL_S, LEASE_S = LINES.ladder.dwell_s, LINES.ladder.lease_s
-FULL, DEGRADED = Level(), Level(media=MediaRung.P360_8K)
-
-
-class DataPlane(SimDataPlane):
-    """Remembers the ladder's orders; refuses those for the residents in `refuses`."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self.levels: list[LadderOrder] = []
-        self.refuses: set[str] = set()
-
-    async def set_level(self, order: LadderOrder) -> Observed:
-        if order.resident in self.refuses:
-            raise Refused(507, Refusal(error="no space for the fence"))
-        self.levels.append(order)
-        return await super().set_level(order)
-
-    def forget_levels(self) -> None:
-        """As a gateway does that is started again."""
-        for resident in self.residents.values():
-            resident.level = FULL
-
-
-class Disk(Journal):
-    """A journal that can be made unwritable, and slow."""
-
-    full = False
-    gate: threading.Event | None = None  # an append waits for it
-
-    def append(self, *args, **kwargs):
-        if self.gate is not None:
-            assert self.gate.wait(10)
-        if self.full:
-            raise JournalUnwritable("the disk is full: free some space")
-        return super().append(*args, **kwargs)
-
-
-class World:
-    """A keeper, its clock, and what it can see: alerts, tables, a data plane."""
-
-    def __init__(self, folder: Path, *, prometheus: bool = True) -> None:
-        self.clock = Clock()
-        self.plane = DataPlane(self.clock)
-        self.path = folder / "j.db"
-        self.journal = Disk(self.path, wall=self.clock)
-        self.book = AlertBook(LINES.alerts)
-        self.tables: Tables | None = None
-        self.moves: list[Move] = []
-        self.prometheus = prometheus
-        self.epoch = 0
-        self.keeper = self.lead()
-
-    def lead(self) -> LadderKeeper:
-        """A new leader, which knows only the journal."""
-        self.epoch += 1
-        return LadderKeeper(
-            self.journal,
-            self.plane,
-            self._read_tables,
-            self.book,
-            LINES,
-            self.epoch,
-            prometheus=self.prometheus,
-            on_move=self.moves.append,
-            clock=self.clock,
-            wall=self.clock,
-        )
-
-    async def _read_tables(self) -> Tables | None:
-        return self.tables
-
-    def hear(self, *alerts: str, version: str = "v1", status: str = "firing") -> None:
-        """A webhook: these alerts, and the Watchdog."""
-        for name in (AlertName.WATCHDOG, *alerts):
-            self.book.receive(webhook(name, version, status), self.clock())
-
-    async def seconds(self, count: float, *alerts: str, version: str = "v1") -> None:
-        """So many ticks, a second apart, all the while these alerts fire."""
-        end = self.clock() + count
-        while self.clock() < end:
-            self.hear(*alerts, version=version)
-            await self.keeper.tick()
-            self.clock.advance(1.0)
-
-    def level(self, name: str) -> Level:
-        return self.plane.residents[name].level
+from redline.control.ladder_keeper import MODE, MOVED
+from tests.unit.redline.ladder_world import DEGRADED, DWELL_S, FULL, LEASE_S, LINES, World, hung
 
 
 @pytest.fixture
@@ -120,15 +26,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     with closing(made.journal):
         yield made
-
-
-def hung(over: int) -> Tables:
-    """Tables in which so many of v1's requests hang past the line."""
-    row = LatencyRow(
-        version="v1", milestone=Milestone.FIRST_TOKEN, count=0, p50_s=None, p95_s=None, p99_s=None,
-        over=over,
-    )  # fmt: skip
-    return Tables(wall=0.0, cache=(), cache_summary=(), latency=(row,), faults=())
 
 
 # ---------------------------------------------------------------- levels, orders, leases
