@@ -213,6 +213,7 @@ class RolloutController:
         await self._go_on()
         if self._is_due():
             await self._act()
+        self._ledger.try_to_catch_up()
         self._save_evidence()
 
     def _is_due(self) -> bool:
@@ -269,7 +270,8 @@ class RolloutController:
 
     def _detectable(self, plan: RolloutPlan) -> Detectable | None:
         traffic = self._traffic.per_second()
-        return None if traffic is None else detectable(plan, traffic)
+        # Two digits are enough for people, and let a costly answer be kept.
+        return None if traffic is None else detectable(plan, float(f"{traffic:.2g}"))
 
     # ------------------------------------------------------------ deciding
     async def _go_on(self, *, canary_died: bool = False) -> None:

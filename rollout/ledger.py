@@ -37,6 +37,10 @@ class Ledger:
     def write_or_keep(self, kind: str, actor: str, body: Wire) -> None:
         """On disk now where that is possible, else as soon as it is: for moves toward B."""
         self._waiting.append((kind, actor, body))
+        self.try_to_catch_up()
+
+    def try_to_catch_up(self) -> None:
+        """Write what waits, if that can be done now."""
         try:
             self.catch_up()
         except JournalUnwritable:

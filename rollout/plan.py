@@ -3,6 +3,7 @@
 import bisect
 import math
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -157,6 +158,7 @@ class Detectable(Wire, frozen=True):
     can_pass: bool
 
 
+@lru_cache(maxsize=32)
 def detectable(plan: RolloutPlan, requests_per_s: float) -> Detectable:
     """What `plan` can detect at a total traffic of `requests_per_s`."""
     requests = requests_per_s * plan.weight / 100.0 * plan.bake_s

@@ -1,7 +1,6 @@
 """Drives a controller: one task that long-polls the evidence, and a scheduler for the rest."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC
 
@@ -10,8 +9,6 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler  # pyright: ignore[r
 from rollout.controller import RolloutController
 
 _RETRY_S = 0.5  # between polls that were not answered
-
-log = logging.getLogger(__name__)
 
 
 class RolloutRunner:
@@ -34,7 +31,12 @@ class RolloutRunner:
         await self._controller.tick()
         self._scheduler.start()
         self._reader = asyncio.create_task(self._read(), name="rollout evidence")
-        self._reader.add_done_callback(_tell_why)
+
+    async def watch(self) -> None:
+        """Until the reader ends, which is by an error: raises it. A rollout that nobody judges
+        must not go on quietly."""
+        if self._reader is not None:
+            await self._reader
 
     async def close(self) -> None:
         """Stop where it is; the journal knows how to go on."""
@@ -50,9 +52,3 @@ class RolloutRunner:
         while True:
             if not await self._controller.poll(self._wait_s):
                 await asyncio.sleep(_RETRY_S)
-
-
-def _tell_why(reader: "asyncio.Task[None]") -> None:
-    """A reader that ends by an error leaves the evidence stale, which sends A to 0; say why."""
-    if not reader.cancelled() and (error := reader.exception()) is not None:
-        log.error("the evidence is read no more", exc_info=error)

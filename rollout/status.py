@@ -44,12 +44,12 @@ class Traffic:
     def take(self, entry: Evidence) -> None:
         if isinstance(entry.body, RequestFinished) and not entry.operator:
             self._ends.append(entry.wall)
+            while entry.wall - self._ends[0] > _TRAFFIC_WINDOW_S:
+                self._ends.popleft()
 
     def per_second(self) -> float | None:
         """None until requests have been seen over some time."""
         if len(self._ends) < 2:
             return None
-        newest = self._ends[-1]
-        recent = [wall for wall in self._ends if newest - wall <= _TRAFFIC_WINDOW_S]
-        span = newest - min(recent)
-        return (len(recent) - 1) / span if span > 0.0 else None
+        span = self._ends[-1] - self._ends[0]
+        return (len(self._ends) - 1) / span if span > 0.0 else None

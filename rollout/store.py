@@ -1,5 +1,7 @@
 """What a rollout keeps in the journal, and how it comes back from there."""
 
+import logging
+
 import msgspec
 
 from monitors.contract import Wire
@@ -9,6 +11,8 @@ from rollout.fold import EvidenceFold, FoldState
 from rollout.ledger import Ledger
 from rollout.phases import RolloutState
 from rollout.rollback import Progress
+
+log = logging.getLogger(__name__)
 
 STATE_KIND = "rollout.state"
 EVIDENCE_KIND = "rollout.evidence"
@@ -70,12 +74,17 @@ def recover(ledger: Ledger) -> Recovered:
     evidence = ledger.last(EVIDENCE_KIND)
     if evidence is None:
         return recovered
-    found = evidence.read_as(SavedEvidence)
-    if saved.state.plan is None or found.fold.warm_from != saved.state.warm_from:
-        return recovered  # of an earlier rollout
+    try:
+        found = evidence.read_as(SavedEvidence)
+        if saved.state.plan is None or found.fold.warm_from != saved.state.warm_from:
+            return recovered  # of an earlier rollout
+        fold = EvidenceFold.restore(saved.state.plan, found.fold)
+    except ValueError as err:  # written by another release; the log itself is read again
+        log.warning("the saved evidence cannot be read, it starts anew: %s", err)
+        return recovered
     return msgspec.structs.replace(
         recovered,
         phase_s=found.phase_s if evidence.id > entry.id else saved.phase_s,
         cursor=found.cursor,
-        fold=EvidenceFold.restore(saved.state.plan, found.fold),
+        fold=fold,
     )

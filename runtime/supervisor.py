@@ -129,7 +129,7 @@ class Supervisor:
         return await asyncio.shield(life.lost)
 
     async def _back_off(self) -> None:
-        wait_s = min(MAX_WAIT_S, self._first_wait_s * 2 ** (self._failures - 1))
+        wait_s = min(MAX_WAIT_S, self._first_wait_s * 2 ** min(self._failures - 1, 16))
         try:
             async with asyncio.timeout(wait_s):
                 await self._hurry.wait()

@@ -106,7 +106,7 @@ class ControlPlane:
         runner = RolloutRunner(controller, self.settings.tick_s)
         await runner.open()
         try:
-            await asyncio.get_running_loop().create_future()  # until cancelled
+            await runner.watch()
         finally:
             await runner.close()
 

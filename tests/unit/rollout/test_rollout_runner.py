@@ -47,6 +47,22 @@ async def test_ticks_see_the_bake_end_and_evidence_is_acted_on_by_itself(world: 
     assert world.plane.weight("b") == 100
 
 
+async def test_a_reader_that_fails_is_not_left_unnoticed() -> None:
+    journal = ScratchJournal()
+    world = World(journal, QUICK)
+    runner = RolloutRunner(world.controller, tick_s=0.05)
+
+    async def breaks(_: float) -> bool:
+        raise RuntimeError("broken evidence")
+
+    world.controller.poll = breaks  # type: ignore[method-assign]
+    await runner.open()
+    with pytest.raises(RuntimeError, match="broken evidence"):
+        await asyncio.wait_for(runner.watch(), 5)
+    await runner.close()
+    journal.close()
+
+
 async def test_renewals_keep_the_canarys_lease(world: World) -> None:
     await world.start()
     ends = world.plane.lease_ends
