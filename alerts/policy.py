@@ -35,7 +35,12 @@ class AlertName(StrEnum):
     @property
     def slug(self) -> str:
         """The runbook's file name without `.md`: `redline-cache-below-floor`."""
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.value).lower()
+        return slug(self.value)
+
+
+def slug(alert: str) -> str:
+    """`RedlineCacheBelowFloor` as a file name: `redline-cache-below-floor`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", alert).lower()
 
 
 @dataclass(frozen=True)

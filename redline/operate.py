@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from alerts.policy import slug
+from alerts.rules import RUNBOOKS
 from monitors.contract import KvRung, Level, MediaRung, Observed
 from redline.client import ask
 from redline.control.api import ControlStatus, JournalLine, StartAnswer, StartOrder, VerbOrder
@@ -49,6 +51,7 @@ def show_status(stack: Stack) -> None:
         for alert in status.firing:
             words = escape(f"{alert.alert} {alert.version or ''}: {alert.summary}")
             console.print(f"[red]firing[/] {words}")
+            console.print(f"  {RUNBOOKS}/{slug(alert.alert)}.md")
         if not status.firing:
             console.print("firing: nothing")
     if status.rollout is not None:

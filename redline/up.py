@@ -320,7 +320,8 @@ def welcome(stack: Stack, prometheus: bool) -> str:
     lines += [
         "",
         "next, in another terminal:",
-        '  .venv/bin/redline send CLIP.mp4 --ask "What do you see?"',
+        "  make clip",
+        '  .venv/bin/redline send clip.mp4 --ask "What do you see?"',
         "  .venv/bin/redline tables",
         "Ctrl-C stops everything.",
     ]

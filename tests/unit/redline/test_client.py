@@ -30,10 +30,6 @@ def test_a_drill_is_ordered_with_its_default_amount_and_the_token() -> None:
     assert seen.body == b'{"kind":"slow","amount":0.3,"seconds":60.0}'
 
 
-def test_every_drill_has_a_meaning_and_a_default() -> None:
-    assert set(drill.MEANINGS) == set(DrillKind)
-
-
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
