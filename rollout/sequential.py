@@ -1,6 +1,6 @@
 """Anytime-valid tests of one line: watch it after every request, stop whenever it speaks.
 
-One e-process serves every line (DESIGN 8; NOTES "Rollout statistics"). An observation y in [0, 1]
+One e-process serves every line (DESIGN 8). An observation y in [0, 1]
 has mean `limit` or less under the hypothesis that the line is kept. Betting that its mean is m
 multiplies the stake by 1 + (m - limit) (y - limit) / (limit (1 - limit)). For y of 0 or 1 that is
 the likelihood ratio of a Bernoulli(m) against a Bernoulli(limit); for a share such as a cache
