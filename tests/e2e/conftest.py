@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import media
-from tests.support.stack import RunningStack, start_stack, stop_stack
+from tests.support.stack import RunningStack, start_stack, stop_stack, wait_until
 
 # Shared CPUs are slow at times: the lines are moved out so that only a drill crosses them,
 # and the holds are shortened so that the suite need not wait for them.
@@ -31,6 +31,16 @@ def lines_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lines") / "redline.yaml"
     path.write_text(LINES)
     return path
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test on a shared stack: no request, no page and no broken account is left."""
+    yield
+    if "stack" in request.fixturenames:
+        stack: RunningStack = request.getfixturevalue("stack")
+        wait_until(stack.at_rest, 60)
+        assert stack.broken_invariants() == []
 
 
 @pytest.fixture(scope="module")

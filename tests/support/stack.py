@@ -60,6 +60,18 @@ class RunningStack:
         observed = self.get("runtime", "/control")
         return next(r for r in observed["residents"] if r["name"] == name)
 
+    def at_rest(self) -> bool:
+        """Both residents ready, nothing in flight, no page held by a request that is gone."""
+        residents = self.get("runtime", "/control")["residents"]
+        held = [row["gpu_mem_gb"] for row in self.get("runtime", "/tables")["cache_summary"]]
+        ready = all(r["state"] == "ready" and r["in_flight"] == 0 for r in residents)
+        return ready and bool(held) and not any(held)
+
+    def broken_invariants(self) -> list[str]:
+        """What the engines' own accounting of their pools complained of."""
+        log = (self.state / "logs" / "runtime.log").read_text(errors="replace")
+        return [line for line in log.splitlines() if "invariant" in line]
+
     def logs(self) -> str:
         """The end of every log, for a failure's message."""
         files = [self.output, *sorted((self.state / "logs").glob("*"))]
