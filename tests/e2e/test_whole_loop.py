@@ -90,19 +90,20 @@ def test_the_three_tables_hold_the_request(stack: RunningStack) -> None:
 QUIET = re.compile(r"ALERTS|redline_faults_total|entropy_threshold|block_fill|rollbacks|changes\(")
 
 
-def test_every_dashboard_query_runs_on_the_real_prometheus(stack: RunningStack) -> None:
+def test_every_dashboard_query_finds_data_on_the_real_prometheus(
+    stack: RunningStack, clip: Path
+) -> None:
     boards = sorted((ROOT / "dashboards" / "json").glob("*.json"))
     asked = [q for board in boards for q in queries(board.read_text(), {})]
     expressions = {query.expr for query in asked if query.language == "promql"}
     assert len(expressions) > 30
-
-    def unanswered() -> list[str]:
-        return [e for e in expressions if not stack.query(e) and not QUIET.search(e)]
-
-    try:  # a rate needs two scrapes
-        wait_until(lambda: not unanswered(), 20, every_s=1.0)
-    except TimeoutError:
-        assert unanswered() == []
+    unanswered = {expression for expression in expressions if not QUIET.search(expression)}
+    for number in range(20):  # windows are short here, and a rate needs two scrapes
+        ask(stack, clip, f"board-{number}", "--max-tokens", "4")
+        unanswered -= {expression for expression in unanswered if stack.query(expression)}
+        if not unanswered:
+            break
+    assert unanswered == set()
 
 
 def test_memory_pressure_quantises_the_pool_through_alertmanager_and_recovers(
