@@ -97,6 +97,7 @@ class ControlPlane:
         )
         self.leader_epoch, self.keeper, self.controller = epoch, keeper, controller
         self.exposition.gauge(catalog.LEADER_EPOCH).set(epoch)
+        self.exposition.counter(catalog.ROLLBACKS).start()  # a rate must see the first one
         found = controller.status()
         self._counted = found.rollback  # what is done was counted by who did it
         self._changed(found)

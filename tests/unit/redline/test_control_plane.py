@@ -169,6 +169,7 @@ async def test_a_new_leader_shows_the_phase_it_found_and_counts_no_rollback_twic
     first = Office(tmp_path, dataplane)
     async with in_office(first):
         await serving(first)
+        assert "redline_rollbacks_total 0.0" in first.metrics(), "no rate would see the first one"
         await first.controller.rollback("ann", "for a test")
         assert "redline_rollbacks_total 1.0" in first.metrics()
     second = Office(tmp_path, dataplane)
@@ -176,7 +177,7 @@ async def test_a_new_leader_shows_the_phase_it_found_and_counts_no_rollback_twic
         shown = second.metrics()
         assert 'redline_rollout_phase{phase="quarantined"} 1.0' in shown
         assert "redline_rollback_incomplete 0.0" in shown
-        assert "redline_rollbacks_total 1.0" not in shown
+        assert "redline_rollbacks_total 0.0" in shown
 
 
 # ---------------------------------------------------------------- rollback by alert
