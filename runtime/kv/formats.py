@@ -56,7 +56,7 @@ def pack_int8(keys: Tensor, values: Tensor, fill: Tensor) -> Tensor:
     `fill` `(n,)` hold whatever a former page left: they count as zero.
     """
     used = torch.arange(PAGE_TOKENS, device=keys.device)[None, :] < fill[:, None]
-    k, v = (half.float() * used[:, :, None, None] for half in (keys, values))
+    k, v = (half.float().masked_fill(~used[:, :, None, None], 0.0) for half in (keys, values))
     k_scale = k.abs().amax(1, keepdim=True).clamp_min(_TINY) / _LIMIT
     v_scale = v.abs().amax(3, keepdim=True).clamp_min(_TINY) / _LIMIT
     parts = (

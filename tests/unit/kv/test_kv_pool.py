@@ -246,3 +246,13 @@ class PoolLife(RuleBasedStateMachine):
 
 TestPoolLife = PoolLife.TestCase
 TestPoolLife.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+
+def test_what_a_former_page_left_past_the_fill_never_spoils_int8() -> None:
+    """Int8 bytes of a former page, read as floats, may be NaN: nothing times them is zero."""
+    keys, values = (torch.randn(1, *SHAPE.half) for _ in range(2))
+    clean = unpack_int8(pack_int8(keys, values, torch.tensor([5])), SHAPE)
+    keys[0, 5:] = values[0, 5:] = torch.nan
+    spoiled = unpack_int8(pack_int8(keys, values, torch.tensor([5])), SHAPE)
+    for half, other in zip(spoiled, clean, strict=True):
+        assert torch.equal(half[0, :5], other[0, :5])
