@@ -1,28 +1,37 @@
-"""A Qwen3-Omni checkpoint folder: opening one, and making the project's tiny one."""
+"""Opening a Qwen3-Omni checkpoint folder."""
 
-import hashlib
-import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import (
-    AutoTokenizer,
     PreTrainedTokenizerBase,
+    Qwen2Tokenizer,
+    Qwen3OmniMoeConfig,
     Qwen3OmniMoeForConditionalGeneration,
 )
+from transformers.utils import logging as transformers_logging
+
+from runtime.model import requirements, weights
+from runtime.model.weights import WEIGHTS, CheckpointError, read_json
+
+__all__ = [
+    "FIGURES", "MANIFEST", "MODEL_TYPE", "WEIGHTS", "Checkpoint", "CheckpointError",
+    "MediaFigures", "load",
+]  # fmt: skip
 
 MODEL_TYPE = "qwen3_omni_moe"
-MANIFEST = "redline.json"  # ours: version and seed of a checkpoint that `create` made
+MANIFEST = "redline.json"  # ours: version, and the digest that its weights must have
 FIGURES = "preprocessor_config.json"
-INDEX = "model.safetensors.index.json"
-WEIGHTS = "model.safetensors"
 
-
-class CheckpointError(ValueError):
-    """A folder that cannot be served; the message says what is wrong and what to do."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,118 +75,178 @@ class Checkpoint:
         return self.model.device
 
 
-def create(folder: Path, *, version: str, seed: int) -> Path:
-    """Make the tiny checkpoint in `folder` without network, in seconds; returns `folder`.
+def load(
+    folder: Path,
+    device: str = "cpu",
+    *,
+    dtype: torch.dtype | None = None,
+    pool_bytes: int = 0,
+) -> Checkpoint:
+    """Open a checkpoint folder: a tiny one or a real Qwen3-Omni, in one file or in shards.
 
-    Same seed, same weights digest; `version` is only a name. `runtime/model/tiny.py` says what
-    such a checkpoint can and cannot do: its weights are random.
-    """
-    from runtime.model import tiny  # tiny reads the Talker, which reads this module
-
-    return tiny.create(folder, version=version, seed=seed)
-
-
-def load(folder: Path, device: str = "cpu") -> Checkpoint:
-    """Open a checkpoint folder: a `create`d one or a real Qwen3-Omni, in one file or in shards.
+    The weights run in float32 on a CPU (which multiplies bfloat16 slowly) and in their stored
+    type on an accelerator, unless `dtype` says otherwise. `pool_bytes` of KV cache must fit
+    beside them. Nothing is loaded before the folder, its digest and the free memory are checked.
 
     The audio encoder is set to attend within one second, so that encoding slice by slice equals
     encoding the whole (S2.1). Raises `CheckpointError`.
     """
     folder = Path(folder)
-    version = _read_version(folder)
-    shards = _shards(folder)
-    model = _load_model(folder, device)
+    with _quiet():
+        config = _read_config(folder)
+        figures = _read_figures(folder, config)
+        _check(folder, config, figures)
+        tokenizer = _load_tokenizer(folder, config)
+        version, expected = _read_manifest(folder)
+        shards = weights.find(folder)
+        sizes = _measure(folder, shards, expected)
+        place = requirements.open_device(device)
+        runs_in = dtype or (torch.float32 if place.type == "cpu" else sizes.stored)
+        need = requirements.Need(sizes.bytes_as(runs_in), runs_in, pool_bytes)
+        requirements.require_memory(folder, need, place)
+        digest = weights.digest(shards)
+        if expected is not None:
+            weights.require_digest(folder, digest, expected)
+        model = _load_model(folder, config, shards, runs_in, place)
     audio = model.thinker.model.audio_tower
     audio.n_window_infer = 2 * audio.n_window
     return Checkpoint(
         model=model,
-        tokenizer=_load_tokenizer(folder, model.config),
+        tokenizer=tokenizer,
         config=model.config,
-        figures=_read_figures(folder, model.config),
+        figures=figures,
         version=version,
-        weights_digest=_digest(shards),
+        weights_digest=digest,
         folder=folder,
     )
 
 
-def _read_version(folder: Path) -> str:
-    config = _read_json(folder / "config.json")
-    if config.get("model_type") != MODEL_TYPE:
-        raise CheckpointError(
-            f"{folder}: is a {config.get('model_type')!r} checkpoint; this engine runs {MODEL_TYPE}"
-        )
-    if not config.get("enable_audio_output", True):
-        raise CheckpointError(f"{folder}: was saved without its Talker; use an Instruct checkpoint")
-    manifest = folder / MANIFEST
-    return _read_json(manifest)["version"] if manifest.exists() else folder.name
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.parent.is_dir():
-        raise CheckpointError(f"{path.parent}: no such checkpoint folder")
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars, and no advice from transformers: what matters is raised or logged here."""
+    level, bars = (
+        transformers_logging.get_verbosity(),
+        transformers_logging.is_progress_bar_enabled(),
+    )
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as err:
-        raise CheckpointError(f"{path}: cannot be read: {err.strerror}") from err
-    except ValueError as err:
-        raise CheckpointError(f"{path}: is not JSON: {err}") from err
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
 
 
-def _shards(folder: Path) -> list[Path]:
-    """The weight files, by the index where there is one. Missing ones are named."""
-    if (folder / INDEX).exists():
-        index = _read_json(folder / INDEX)
-        shards = [folder / name for name in sorted(set(index["weight_map"].values()))]
-    else:
-        shards = [folder / WEIGHTS]
-    missing = [shard.name for shard in shards if not shard.is_file()]
-    if missing:
-        raise CheckpointError(f"{folder}: weight files are missing: {', '.join(missing)}")
-    return shards
+def _read_config(folder: Path) -> Any:
+    raw = read_json(folder / "config.json")
+    if raw.get("model_type") != MODEL_TYPE:
+        raise CheckpointError(
+            f"{folder}: is a {raw.get('model_type')!r} checkpoint; this engine runs {MODEL_TYPE}"
+        )
+    if not raw.get("enable_audio_output", True):
+        raise CheckpointError(f"{folder}: was saved without its Talker; use an Instruct checkpoint")
+    if raw.get("quantization_config"):
+        raise CheckpointError(f"{folder}: is quantised; use the bfloat16 checkpoint")
+    try:
+        return Qwen3OmniMoeConfig.from_dict(raw)
+    except (StrictDataclassError, ValueError, TypeError, KeyError, AttributeError) as err:
+        raise CheckpointError(f"{folder / 'config.json'}: cannot be used: {_line(err)}") from err
 
 
-def _digest(shards: list[Path]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for shard in shards:
-        with shard.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
+def _check(folder: Path, config: Any, figures: MediaFigures) -> None:
+    from runtime.model import configuration  # it reads the Talker, which reads this module
+
+    configuration.check(folder, config, figures)
 
 
-def _load_model(folder: Path, device: str) -> Qwen3OmniMoeForConditionalGeneration:
+def _read_manifest(folder: Path) -> tuple[str, str | None]:
+    """The version, and the digest that the weights must have where the manifest says one."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return folder.name, None
+    manifest = read_json(path)
+    if "version" not in manifest:
+        raise CheckpointError(f"{path}: names no version; {weights.AGAIN}")
+    return manifest["version"], manifest.get("weights_digest")
+
+
+def _measure(folder: Path, shards: list[Path], expected: str | None) -> weights.Sizes:
+    """The weights' sizes; of files that cannot be measured, the digest says the most."""
+    try:
+        return weights.measure(shards)
+    except CheckpointError:
+        if expected is not None:
+            weights.require_digest(folder, weights.digest(shards), expected)
+        raise
+
+
+def _load_model(
+    folder: Path, config: Any, shards: list[Path], dtype: torch.dtype, device: torch.device
+) -> Qwen3OmniMoeForConditionalGeneration:
+    """The model from these very files, and from no other that the folder may hold."""
     try:
         loaded: Any = Qwen3OmniMoeForConditionalGeneration.from_pretrained(
-            folder,
-            dtype="auto",
-            local_files_only=True,
+            None,
+            config=config,
+            state_dict=weights.read(shards),
+            dtype=dtype,
             output_loading_info=True,
             experts_implementation="grouped_mm",
         )
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as err:
-        raise CheckpointError(f"{folder}: the weights do not load: {err}") from err
+        raise CheckpointError(f"{folder}: the weights do not load: {_line(err)}") from err
     model, info = loaded
     if info["missing_keys"]:
         names = sorted(info["missing_keys"])
         raise CheckpointError(
-            f"{folder}: {len(names)} weights are missing, among them {', '.join(names[:3])}"
+            f"{folder}: {len(names)} weights are missing, among them {weights.listed(names)}"
         )
-    return model.eval().requires_grad_(False).to(device)
+    if info["unexpected_keys"]:
+        names = sorted(info["unexpected_keys"])
+        log.warning("%s: %d weights are not used: %s", folder, len(names), weights.listed(names))
+    model.eval().requires_grad_(False).to(device)
+    if device.type == "cpu":
+        _own(model)
+    return model
+
+
+def _own(model: torch.nn.Module) -> None:
+    """Copy what are views of the files: else a file that changes later changes the model."""
+    tensors: list[Tensor] = [*model.parameters(), *model.buffers()]
+    for tensor in tensors:
+        tensor.data = tensor.data.clone()
+
+
+def _line(err: Exception) -> str:
+    """An error of a library in one line: an engine's last words are the last line of its log."""
+    return " ".join(str(err).split())
 
 
 def _load_tokenizer(folder: Path, config: Any) -> PreTrainedTokenizerBase:
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer: Any = Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as err:
-        raise CheckpointError(f"{folder}: the tokenizer does not load: {err}") from err
+        raise CheckpointError(f"{folder}: the tokenizer does not load: {_line(err)}") from err
+    thinker = config.thinker_config
+    markers = {
+        "<|im_start|>": config.im_start_token_id,
+        "<|im_end|>": config.im_end_token_id,
+        "<|audio_pad|>": thinker.audio_token_id,
+        "<|image_pad|>": thinker.image_token_id,
+        "<|video_pad|>": thinker.video_token_id,
+    }
     # Without its files transformers makes an empty one, and says nothing.
-    if tokenizer.convert_tokens_to_ids("<|im_start|>") != config.im_start_token_id:
-        raise CheckpointError(f"{folder}: the tokenizer is missing, or is that of another model")
+    wrong = [name for name, at in markers.items() if tokenizer.convert_tokens_to_ids(name) != at]
+    if wrong or len(tokenizer) > thinker.text_config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer is missing, or is that of another model; {weights.AGAIN}"
+        )
     return tokenizer
 
 
 def _read_figures(folder: Path, config: Any) -> MediaFigures:
-    raw = _read_json(folder / FIGURES)
+    raw = read_json(folder / FIGURES)
     vision, audio = config.thinker_config.vision_config, config.thinker_config.audio_config
     try:
         return MediaFigures(
