@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from monitors.contract import DrillKind
+from redline import evaluate
+from redline.sentences import fail as _fail
 from redline.settings import STATE_DIR, Ports, SettingsError, Stack, find_stack
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ rollout_app = typer.Typer(
     help="Bring a new version to traffic, or take it out.", no_args_is_help=True
 )
 app.add_typer(rollout_app, name="rollout")
+app.command("eval")(evaluate.command)
 
 StateDir = Annotated[
     Path,
@@ -37,11 +40,6 @@ LinesFile = Annotated[
     Path | None,
     typer.Option("--lines", help="A redline.yaml that overrides the article's figures."),
 ]
-
-
-def _fail(error: Exception | str, code: int = 1) -> NoReturn:
-    typer.echo(f"redline: {error}", err=True)
-    raise typer.Exit(code)
 
 
 def _stack(state_dir: Path) -> Stack:
@@ -355,23 +353,6 @@ def generate(root: Annotated[Path, typer.Option(help="The project's folder.")] =
 
     for path in write_all(root):
         typer.echo(f"wrote {path}")
-
-
-@app.command(hidden=True)
-def checkpoint(
-    folder: Path,
-    version: Annotated[str, typer.Option()],
-    seed: Annotated[int, typer.Option()] = 1,
-) -> None:
-    """Make the tiny checkpoint of the embedded stack in a folder: all of it or nothing."""
-    from runtime.model import checkpoint as tiny
-
-    part = folder.with_name(f"{folder.name}.part")
-    tiny.create(part, version=version, seed=seed)
-    try:
-        part.rename(folder)
-    except OSError as err:
-        _fail(f"{folder} cannot be made from {part}: {err.strerror}")
 
 
 def _verb(verb: str, actor: str, state_dir: Path, argument: str = "") -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from monitors.contract import Name
 from monitors.redlines import RedLines
 from runtime.kv.cache import CacheSettings, KvCache
-from runtime.kv.formats import PageShape
-from runtime.kv.reuse import load_policy
+from runtime.kv.formats import PAGE_TOKENS, PageShape
+from runtime.kv.reuse import NEWEST_TOKENS, ReusePolicy, load_policy
 from runtime.kv.slabs import EXTENT_PAGES
 from runtime.kv.tiers import TierLimits
 from runtime.model import attention
@@ -26,6 +26,7 @@ class EngineSettings:
     max_running: int = 16
     observe_every: int = 8  # decode steps between two samples of table 1
     lines: RedLines = field(default_factory=RedLines)
+    reuse: ReusePolicy | None = None  # None: as the checkpoint's calibration says
 
 
 def build_thinker(checkpoint: Checkpoint) -> Thinker:
@@ -48,14 +49,19 @@ def build_cache(checkpoint: Checkpoint, settings: EngineSettings) -> KvCache[Seg
             observe_every=settings.observe_every,
             limits=TierLimits(share=settings.lines.cache.pressure_share),
             device=checkpoint.device,
-            reuse=load_policy(
-                checkpoint.folder,
-                checkpoint.weights_digest,
-                layers,
-                checkpoint.config.talker_config.accept_hidden_layer,
-                settings.lines.entropy,
-            ),
+            reuse=settings.reuse or calibrated_policy(checkpoint, settings.lines),
         )
+    )
+
+
+def calibrated_policy(checkpoint: Checkpoint, lines: RedLines) -> ReusePolicy:
+    """What the checkpoint's own calibration allows. Raises `CalibrationError`."""
+    return load_policy(
+        checkpoint.folder,
+        checkpoint.weights_digest,
+        checkpoint.config.thinker_config.text_config.num_hidden_layers,
+        checkpoint.config.talker_config.accept_hidden_layer,
+        lines.entropy,
     )
 
 
@@ -77,4 +83,5 @@ def ready(checkpoint: Checkpoint, settings: EngineSettings, cache: KvCache) -> R
             observes_residency=True,
             observes_video_prefill=True,
         ),
+        uncached_tokens=PAGE_TOKENS + (NEWEST_TOKENS if cache.reuse.on else 0),
     )

@@ -301,7 +301,8 @@ class KvCache(Generic[T]):
             sequence.decided += 1
             if self.reuse.on and index >= SINK_BLOCKS:
                 nats = self.entropy.values[sequence.row][:, tokens]
-                for layer in self.reuse.aliased_layers(table.blocks[index].modality, nats):
+                modality, place = table.blocks[index].modality, _place(sequence, index)
+                for layer in self.reuse.aliased_layers(modality, nats, place):
                     table.alias(layer, index)
 
     def _insert_complete(self, sequence: Sequence) -> None:
@@ -333,3 +334,9 @@ class KvCache(Generic[T]):
             for block in sequence.table.blocks:
                 counts[block.aliased, block.modality] += 1
         return counts
+
+
+def _place(sequence: Sequence, block: int) -> bytes:
+    """Names a block to a reuse rule: alike in all sequences whose prompts are alike up to it."""
+    before = min(block, len(sequence.keys))
+    return sequence.parent_key(before) + block.to_bytes(8, "little")

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -35,40 +36,98 @@ class CalibrationError(ValueError):
     """A calibration file that cannot be used; the message says where and what to do."""
 
 
+class ReuseRule(Protocol):
+    """Which of the entries that may alias do so."""
+
+    @property
+    def words(self) -> str:
+        """All that its choice depends on: rules of equal words choose alike."""
+        ...
+
+    def threshold(self, modality: Modality) -> float | None:
+        """In nats; `None` for a rule that has none."""
+        ...
+
+    def picks(self, layer: int, modality: Modality, nats: float, place: bytes) -> bool:
+        """Whether `layer`'s entry of a block aliases.
+
+        `nats`: the highest entropy of its tokens in the layer below. `place`: which block it is,
+        the same wherever the same tokens stand before it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class LowEntropy:
+    """The article's rule: every token of the block is below its modality's threshold, in nats."""
+
+    thresholds: Mapping[Modality, float]
+
+    @property
+    def words(self) -> str:
+        return ", ".join(f"{m} < {nats} nats" for m, nats in sorted(self.thresholds.items()))
+
+    def threshold(self, modality: Modality) -> float | None:
+        return self.thresholds[modality]
+
+    def picks(self, layer: int, modality: Modality, nats: float, place: bytes) -> bool:
+        return nats < self.thresholds[modality]
+
+
+@dataclass(frozen=True)
+class AtRandom:
+    """The control of DESIGN 5: each entry with probability `share`, whatever its entropy."""
+
+    share: float
+    seed: int = 0
+
+    @property
+    def words(self) -> str:
+        return f"at random {self.share}, seed {self.seed}"
+
+    def threshold(self, modality: Modality) -> float | None:
+        return None
+
+    def picks(self, layer: int, modality: Modality, nats: float, place: bytes) -> bool:
+        drawn = hashlib.blake2b(b"%d %d " % (self.seed, layer) + place, digest_size=8).digest()
+        return int.from_bytes(drawn, "little") < self.share * 2**64
+
+
 @dataclass(frozen=True)
 class ReusePolicy:
-    """`thresholds` by modality in nats; `None` while reuse is off, `state` saying why."""
+    """`rule` is `None` while reuse is off, `state` saying why."""
 
     state: str
-    thresholds: Mapping[Modality, float] | None
+    rule: ReuseRule | None
     layers: tuple[int, ...] = ()  # layers that may point at the layer below
 
     @property
     def on(self) -> bool:
-        return self.thresholds is not None
+        return self.rule is not None
 
     @property
     def digest(self) -> str:
         """Part of every cache key: blocks written under another policy never match."""
-        rule = sorted((self.thresholds or {}).items())
+        rule = "" if self.rule is None else self.rule.words
         return hashlib.blake2b(repr((rule, self.layers)).encode(), digest_size=8).hexdigest()
 
     def threshold(self, layer: int, modality: Modality) -> float | None:
-        """Table 1's `entropy_th`; `None` where this cell never reuses."""
-        if self.thresholds is None or layer not in self.layers:
+        """Table 1's `entropy_th`; `None` where this cell never reuses, or not by entropy."""
+        if self.rule is None or layer not in self.layers:
             return None
-        return self.thresholds[modality]
+        return self.rule.threshold(modality)
 
-    def aliased_layers(self, modality: int, nats: NDArray[np.float32]) -> list[int]:
+    def aliased_layers(self, modality: int, nats: NDArray[np.float32], place: bytes) -> list[int]:
         """Layers whose entry becomes the layer below's, for a block of `nats` `(layers, fill)`.
 
-        A layer decides from the entropy of the layer below, and only if **every** token of the
-        block is below the threshold; NaN is not.
+        A layer decides from the entropy of the layer below; where that is undefined (NaN) for
+        any token of the block, no rule is asked.
         """
-        if self.thresholds is None:
+        if self.rule is None:
             return []
-        limit = self.thresholds[MODALITIES[modality]]
-        return [layer for layer in self.layers if (nats[layer - 1] < limit).all()]
+        of, highest = MODALITIES[modality], nats.max(1)
+        defined = [layer for layer in self.layers if not np.isnan(highest[layer - 1])]
+        return [i for i in defined if self.rule.picks(i, of, float(highest[i - 1]), place)]
 
 
 def off(reason: str) -> ReusePolicy:
@@ -97,5 +156,5 @@ def load_policy(
         raise CalibrationError(f"{path}: {err}; calibrate again or remove the file") from err
     if found.weights_digest != weights_digest:
         return off("uncalibrated")
-    thresholds = {m: found.thresholds.get(m, defaults.of(m)) for m in MODALITIES}
-    return ReusePolicy("on", thresholds, upper_layers(layers, talker_layer))
+    rule = LowEntropy({m: found.thresholds.get(m, defaults.of(m)) for m in MODALITIES})
+    return ReusePolicy("on", rule, upper_layers(layers, talker_layer))

@@ -8,7 +8,7 @@ from monitors.contract import KvRung
 from monitors.labels import Modality
 from runtime.kv.cache import KvCache, PromptTooLong
 from runtime.kv.pool import StaleEpoch
-from runtime.kv.reuse import ReusePolicy
+from runtime.kv.reuse import AtRandom, LowEntropy, ReusePolicy
 from runtime.kv.sequence import Sequence
 from runtime.kv.slabs import EXTENT_PAGES
 from runtime.kv.tiers import TierLimits
@@ -134,7 +134,7 @@ def test_one_step_in_n_is_observed(tiny: TinyText) -> None:
 
 
 # ---------------------------------------------------------------- reuse
-ALWAYS = ReusePolicy("on", dict.fromkeys(Modality, 9.0), layers=(1,))
+ALWAYS = ReusePolicy("on", LowEntropy(dict.fromkeys(Modality, 9.0)), layers=(1,))
 
 
 def aliased(sequence: Sequence) -> list[int]:
@@ -176,6 +176,39 @@ def test_with_reuse_a_prefix_hit_attends_to_the_same_aliases(tiny: TinyText) -> 
     assert 0 < again.cached < len(LONG) - 64
     shared = len(again.table.blocks)
     assert np.array_equal(again.table.matrix(), first.table.matrix()[:, :shared])
+
+
+def test_random_reuse_keeps_to_the_same_blocks_and_differs_from_prompt_to_prompt(
+    tiny: TinyText,
+) -> None:
+    every, chosen = [], []
+    for share in (1.0, 0.5):
+        kv = cache(reuse=ReusePolicy("on", AtRandom(share), layers=(1,)))
+        for seed in range(4):
+            running = opened(kv, prompt((T, 20), (V, 100), (A, 60), (T, 100), seed=seed))
+            tiny.prefill(kv, running, size=64, observed=True)
+            (every if share == 1.0 else chosen).append(aliased(running))
+        assert kv.check() == ()
+    assert [blocks == every[0] for blocks in every] == [True] * 4
+    assert 0 not in every[0]
+    assert all(0 < len(some) < len(of) for some, of in zip(chosen, every, strict=True))
+    assert all(set(some) <= set(of) for some, of in zip(chosen, every, strict=True))
+    assert len({tuple(some) for some in chosen}) > 1
+
+
+def test_random_reuse_chooses_alike_behind_a_prefix_hit_and_without_one(tiny: TinyText) -> None:
+    longer, chosen = prompt((T, 20), (V, 100), (A, 60), (T, 180)), []
+    for before in (LONG, None):
+        kv = cache(reuse=ReusePolicy("on", AtRandom(0.5), layers=(1,)))
+        if before is not None:
+            tiny.prefill(kv, opened(kv, before), size=64, observed=True)
+        running = opened(kv, longer)
+        assert (running.cached > 0) == (before is not None)
+        tiny.prefill(kv, running, size=64, observed=True)
+        pages = running.table.matrix()
+        chosen.append((pages[1] == pages[0]).tolist())
+    assert chosen[0] == chosen[1]
+    assert 0 < sum(chosen[0]) < len(chosen[0])
 
 
 # ---------------------------------------------------------------- pressure and fallback

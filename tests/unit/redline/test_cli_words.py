@@ -1,9 +1,6 @@
 """The command line's own words: help, durations, sentences for mistakes."""
 
-import sys
-from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -40,6 +37,7 @@ def test_help_names_every_command() -> None:
         "dry-run",
         "rollout",
         "generate",
+        "eval",
     ):
         assert command in shown
 
@@ -79,29 +77,6 @@ def test_what_up_cannot_use_is_a_sentence_and_exit_code_2(
     result = run(app, ["up", "--state-dir", "state", *free, *models, *flags])
     assert result.exit_code == 2, result.output
     assert says in result.output
-
-
-def test_a_checkpoint_is_there_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`up` takes one that is there for a good one, also after Ctrl-C in the middle."""
-    arguments = ["checkpoint", str(tmp_path / "tiny"), "--version", "v1"]
-    maker = ModuleType("runtime.model.checkpoint")
-
-    def create(folder: Path, *, version: str, seed: int, cut: bool = False) -> None:
-        folder.mkdir(exist_ok=True)
-        (folder / "model.safetensors").write_text(version)
-        if cut:
-            raise KeyboardInterrupt
-
-    monkeypatch.setitem(sys.modules, "runtime.model.checkpoint", maker)
-    monkeypatch.setattr("runtime.model.checkpoint", maker, raising=False)
-    maker.create = partial(create, cut=True)  # pyright: ignore[reportAttributeAccessIssue]
-    assert run(app, arguments).exit_code != 0
-    assert not (tmp_path / "tiny").exists()
-    maker.create = create  # pyright: ignore[reportAttributeAccessIssue]
-    assert run(app, arguments).exit_code == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
 
 
 def test_a_wrong_key_in_redline_yaml_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Questions with a right answer, and how well a checkpoint answers them."""

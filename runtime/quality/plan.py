@@ -1,0 +1,98 @@
+"""What an evaluation is asked to do: which questions, under which KV policy, on which rung."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from monitors.contract import KvRung, Level
+from monitors.rungs import RUNGS
+from runtime.quality.tasks import Kind
+
+_INT8 = "int8"
+
+
+class PlanError(ValueError):
+    """A plan that cannot be followed; the message lists what can."""
+
+
+class Reuse(StrEnum):
+    """Which entries point at the layer below's page (S1.2)."""
+
+    CHECKPOINT = "checkpoint"  # as the calibration in its folder says
+    NATIVE = "native"  # none
+    ARTICLE = "reuse"  # below S1.3's thresholds
+    LOWEST50 = "lowest50"  # the half of them with the lowest entropy
+    RANDOM50 = "random50"  # half of them at random: the control
+
+
+@dataclass(frozen=True)
+class KvPolicy:
+    """How K and V are kept."""
+
+    reuse: Reuse = Reuse.CHECKPOINT
+    kv: KvRung = KvRung.NATIVE
+
+    @property
+    def name(self) -> str:
+        return f"{self.reuse}+{_INT8}" if self.kv is KvRung.INT8 else str(self.reuse)
+
+    @classmethod
+    def named(cls, name: str) -> "KvPolicy":
+        """A reuse policy, with `+int8` for quantised pages; `int8` alone is `native+int8`.
+
+        Raises `PlanError`.
+        """
+        reuse, plus, form = name.partition("+")
+        if name == _INT8:
+            reuse, plus, form = Reuse.NATIVE, "+", _INT8
+        if reuse not in list(Reuse) or (plus and form != _INT8):
+            choices = ", ".join([*Reuse, _INT8])
+            raise PlanError(f"no KV policy is called {name!r}: choose one of {choices}, or X+int8")
+        return cls(Reuse(reuse), KvRung.INT8 if plus else KvRung.NATIVE)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`count` held-out questions of each task; clips last `seconds`. Raises `PlanError`.
+
+    `rung` counts the ladder's named rungs from 0, full fidelity. `seed` picks other samples, which
+    training sees as little.
+    """
+
+    tasks: tuple[Kind, ...] = tuple(Kind)
+    policy: KvPolicy = KvPolicy()
+    rung: int = 0
+    seconds: int = 8
+    count: int = 200
+    speech: bool = False
+    seed: int = 0
+    pool_bytes: int = 256_000_000
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rung < len(RUNGS):
+            rungs = ", ".join(str(rung) for rung in range(len(RUNGS)))
+            raise PlanError(f"the ladder has no rung {self.rung}: choose one of {rungs}")
+        if not self.tasks:
+            raise PlanError(f"no task is named: choose from {', '.join(Kind)}")
+        for what, least in (("seconds", 1), ("count", 1), ("seed", 0), ("pool_bytes", 1)):
+            if getattr(self, what) < least:
+                raise PlanError(f"{what} is {getattr(self, what)}: give at least {least}")
+
+    @property
+    def level(self) -> Level:
+        """What the rung gives up."""
+        return RUNGS[self.rung]
+
+    @property
+    def kv(self) -> KvRung:
+        """The pages' format: the lower of the policy's and the rung's."""
+        return max(self.policy.kv, self.level.kv)
+
+
+def tasks_named(names: str) -> tuple[Kind, ...]:
+    """Kinds of a list like `digits,colours`, each once. Raises `PlanError`."""
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in asked if name not in list(Kind)]
+    if unknown or not asked:
+        what = f"no task is called {', '.join(unknown)}" if unknown else "no task is named"
+        raise PlanError(f"{what}: choose from {', '.join(Kind)}")
+    return tuple(Kind(name) for name in dict.fromkeys(asked))
