@@ -128,7 +128,7 @@ class TalkerStream:
         if media.any():
             parts = parts.clone()
             parts[0, media] = self._input.media(accept_hidden[heard[media]])
-        return parts, _closed_up(prompt)
+        return parts, closed_up(prompt)
 
     def _text(self, token: int | None) -> Tensor:
         if token is not None:
@@ -177,7 +177,7 @@ class TalkerStream:
         return torch.stack(codes), spoken
 
 
-def _closed_up(prompt: Prompt) -> Positions:
+def closed_up(prompt: Prompt) -> Positions:
     """Positions of the user turns as if nothing stood between them, (3, u) from 0 on."""
     edges = np.flatnonzero(np.diff(prompt.user, prepend=False, append=False))
     runs: list[Positions] = [np.zeros((3, 0), np.int64)]

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from monitors.labels import Modality
 from runtime.model.checkpoint import Checkpoint
-from runtime.model.features import LogMel, patches
+from runtime.model.features import LogMel, audio_tokens, patches
 from runtime.model.prompt import Prompt, Segment
-from runtime.residents.port import Array
+from runtime.residents.port import Array, AudioPart
 
 ATTENTION = "redline_paged"  # the name runtime/model/attention.py registers
 
@@ -84,8 +83,8 @@ class Thinker:
         """One segment: its token embeddings, or what the encoder makes of its media slice."""
         if segment.media is None:
             return self.embed_tokens(prompt.ids[segment.start : segment.stop])
-        if segment.modality is Modality.AUDIO:
-            return self._plain(self._encode_audio(segment.media))
+        if isinstance(segment.part, AudioPart):
+            return self._plain(self._encode_audio(segment.media, segment.part.start_ms > 0))
         return self._encode_pictures(segment.media)
 
     @torch.inference_mode()
@@ -131,10 +130,17 @@ class Thinker:
         """The greedy choice for each of (T, H); `eos_id` ends the text."""
         return self.logits(hidden).argmax(-1).tolist()
 
-    def _encode_audio(self, samples: Array) -> Tensor:
+    def _encode_audio(self, samples: Array, later: bool) -> Tensor:
+        """`later`: the slice stands behind a full second, beside which the tower would pad it. It
+        is given one, so that a short last slice is encoded as it is in the whole (S2.1)."""
         mel = self._log_mel(samples).to(self.device)
-        length = torch.tensor([mel.shape[1]], device=self.device)
-        return self._encoders.audio_tower(mel, feature_lens=length).last_hidden_state
+        frames, second = mel.shape[1], self._figures.mel_window
+        lengths = [frames]
+        if later and frames < second:
+            mel, lengths = torch.cat([mel, mel.new_zeros(len(mel), second)], 1), [frames, second]
+        lens = torch.tensor(lengths, device=self.device)
+        tokens = audio_tokens(len(samples), self._figures)
+        return self._encoders.audio_tower(mel, feature_lens=lens).last_hidden_state[:tokens]
 
     def _encode_pictures(self, frames: Array) -> SegmentEmbedding:
         visual = self._encoders.visual
