@@ -4,7 +4,9 @@ from typing import Any
 
 from transformers import Qwen2Tokenizer, Qwen3OmniMoeConfig
 
-HIDDEN = 128
+HIDDEN = 128  # of the Thinker
+SENSE = 64  # of the two encoders
+VOICE = 96  # of the Talker
 CODE_GROUPS = 8  # S3.2 as read: 4 codebooks x 2 sub-frames of 10 ms, every 20 ms
 CODEBOOK = 128
 RESERVED = 1024  # marks and voices behind the codes, as transformers expects
@@ -73,24 +75,27 @@ def _rope(theta: float) -> dict[str, Any]:
 
 
 def _mrope() -> dict[str, Any]:
-    """Sections for time, height and width: half of head_dim 32 in all."""
-    return {**_rope(1e6), "mrope_section": [6, 5, 5]}
+    """Sections for time, height and width: half of head_dim 32 in all.
+
+    Base 1e4 spreads the few frequencies over the minute that such a model is asked about.
+    """
+    return {**_rope(1e4), "mrope_section": [6, 5, 5]}
 
 
-def _heads(layers: int) -> dict[str, Any]:
+def _heads(layers: int, hidden: int = HIDDEN) -> dict[str, Any]:
     return {
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 32,
-        "hidden_size": HIDDEN,
-        "intermediate_size": 2 * HIDDEN,
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
         "max_position_embeddings": 65_536,
     }
 
 
-def _experts() -> dict[str, Any]:
-    return {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": HIDDEN}
+def _experts(width: int) -> dict[str, Any]:
+    return {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": width}
 
 
 def _thinker(tokenizer: Qwen2Tokenizer, media: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +104,7 @@ def _thinker(tokenizer: Qwen2Tokenizer, media: dict[str, Any]) -> dict[str, Any]
         "user_token_id": _word(tokenizer, "user"),
         "text_config": {
             **_heads(layers=4),
-            **_experts(),
+            **_experts(112),
             "vocab_size": -(-len(tokenizer) // 64) * 64,
             "rope_parameters": _mrope(),
             "eos_token_id": tokenizer.eos_token_id,
@@ -109,8 +114,8 @@ def _thinker(tokenizer: Qwen2Tokenizer, media: dict[str, Any]) -> dict[str, Any]
             "num_mel_bins": FIGURES["feature_size"],
             "encoder_layers": 2,
             "encoder_attention_heads": 4,
-            "encoder_ffn_dim": 2 * HIDDEN,
-            "d_model": HIDDEN,
+            "encoder_ffn_dim": 2 * SENSE,
+            "d_model": SENSE,
             "n_window": 50,
             "n_window_infer": 100,  # attention within one slice of a second
             "output_dim": HIDDEN,
@@ -118,8 +123,8 @@ def _thinker(tokenizer: Qwen2Tokenizer, media: dict[str, Any]) -> dict[str, Any]
         },
         "vision_config": {
             "depth": 2,
-            "hidden_size": HIDDEN // 2,
-            "intermediate_size": HIDDEN,
+            "hidden_size": SENSE,
+            "intermediate_size": 2 * SENSE,
             "num_heads": 2,
             "patch_size": PATCH,
             "spatial_merge_size": FIGURES["merge_size"],
@@ -147,15 +152,15 @@ def _talker(media: dict[str, Any]) -> dict[str, Any]:
         "codec_think_eos_id": marks + 9,
         "speaker_id": {voice: marks + 20 + place for place, voice in enumerate(VOICES)},
         "text_config": {
-            **_heads(layers=2),
-            **_experts(),
+            **_heads(layers=2, hidden=VOICE),
+            **_experts(72),
             "vocab_size": CODEBOOK + RESERVED,
-            "shared_expert_intermediate_size": HIDDEN,
+            "shared_expert_intermediate_size": VOICE,
             "norm_topk_prob": True,
             "rope_parameters": _mrope(),
         },
         "code_predictor_config": {
-            **_heads(layers=1),
+            **_heads(layers=1, hidden=VOICE),
             "vocab_size": CODEBOOK,
             "num_code_groups": CODE_GROUPS,
             "rope_parameters": _rope(1e6),
@@ -168,8 +173,8 @@ def _code2wav() -> dict[str, Any]:
         **UPSAMPLE,
         "codebook_size": CODEBOOK,
         "num_quantizers": CODE_GROUPS,
-        "hidden_size": HIDDEN,
-        "intermediate_size": 2 * HIDDEN,
+        "hidden_size": SENSE,
+        "intermediate_size": 2 * SENSE,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 4,

@@ -6,7 +6,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers.trainers import BpeTrainer
 from transformers import Qwen2Tokenizer
 
-MERGED_TOKENS = 960  # bytes and merges; the markers come behind them
+from runtime.quality.words import COLOURS, DIGITS, SHAPES
+
+MERGED_TOKENS = 700  # bytes and merges; the markers come behind them
 
 MARKERS = (
     "<|endoftext|>",
@@ -64,6 +66,11 @@ Can you hear me? Yes, I can hear you well. Could you say that again, a little sl
 A man walks from the right to the left, picks up the blue bag and leaves the room.
 The train leaves at seven thirty from platform four. It takes about an hour to get there.
 Keep the camera still for a moment. Now move it slowly to the right. Thank you.
+Which digits do you hear? What do you hear? Read me the digits. Which digit follows seven?
+Which colours do you see? What do you see? Name the colours. Which shapes do you see?
+Which colour and digit come together? What do you see and hear? Describe what you see and hear.
+Which colour is the shape? What is in the picture? Say red seven. Repeat red seven.
+Which digit comes with red? Which colour comes with seven?
 zero one two three four five six seven eight nine ten hundred thousand
 red green blue yellow white black purple orange circle square triangle cross
 early late high low loud quiet fast slow open closed before after between under over
@@ -117,3 +124,5 @@ def _lines() -> Iterator[str]:
     for _ in range(8):
         yield from PAGE.splitlines(keepends=True)
     yield from ["system\n", "user\n", "assistant\n"] * 100
+    for word in (*DIGITS, *COLOURS, *SHAPES):
+        yield from [word, f" {word}"] * 100

@@ -1,0 +1,1 @@
+"""Programs for maintainers; nothing that runs in production imports them."""

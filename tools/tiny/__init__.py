@@ -1,0 +1,1 @@
+"""How the tiny checkpoint is trained."""
