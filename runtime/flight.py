@@ -272,7 +272,9 @@ class Flight:
     def _land(self, finished: Finished) -> None:
         self.watch.finish(Outcome.OK, finished)
         self.trace.finished(finished)
-        if self.ask.pinned is None:
+        ready = self._plane.supervisors[self.resident].ready
+        cached = ready is not None and finished.prompt_tokens > ready.uncached_tokens
+        if self.ask.pinned is None and cached:
             witness = Witness(self._request(), self._prompt.arrays, finished.prompt_tokens)
             self._plane.witnesses.keep(self.resident, witness)
 

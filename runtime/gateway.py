@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -26,6 +27,7 @@ from runtime.guard import Guard
 from runtime.openai_api import MODEL
 from runtime.orders import Orders
 from runtime.plane import DataPlane
+from runtime.readiness import readiness
 from runtime.remote import RemoteMedia
 from runtime.residents.local import WORKER
 from runtime.settings import RuntimeSettings
@@ -90,10 +92,13 @@ def _add_views(app: FastAPI, plane: DataPlane) -> None:
     @app.get("/readyz")
     async def readyz() -> Response:
         stable = plane.router.route.stable
+        body = msgspec.json.encode(readiness(plane.supervisors, stable))
+        headers = {"Content-Type": "application/json"}
         if plane.is_ready(stable):
-            return JSONResponse({"status": "ready"})
-        state = plane.supervisors[stable].state
-        return JSONResponse({"status": f"{stable} is {state}"}, 503, {"Retry-After": "1"})
+            return Response(body, headers=headers)
+        if not plane.supervisors[stable].refused:
+            headers["Retry-After"] = "1"
+        return Response(body, 503, headers)
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:

@@ -125,7 +125,11 @@ class Orders:
         stale = await resident.count_stale(order.pool_epoch)
         epoch = (await resident.observe()).pool_epoch
         wanting = _shortcomings(order.pool_epoch, epoch, stale, replayed)
-        seen = "no prompt was served before the flush" if witness is None else "the witness missed"
+        seen = (
+            "no prompt that its cache keeps was served before the flush"
+            if witness is None
+            else "the witness missed"
+        )
         return ProbeReport(
             resident=name,
             pool_epoch=epoch,

@@ -29,12 +29,16 @@ class MediaLimits(_Settings):
 
 
 class ResidentSpec(_Settings):
-    """One resident: a checkpoint folder and the pool it gets on its device."""
+    """One resident: a checkpoint folder and the pool it gets on its device.
+
+    `device`: where it runs; "auto" is the machine's CUDA device where it has one, else the CPU.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     checkpoint: Path
     pool_mb: Annotated[float, Field(gt=0.0)] = 24.0
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = "auto"
 
 
 class TraceSettings(_Settings):

@@ -1,4 +1,7 @@
-"""Keeps one resident's engine running: starts it, notices its death, restarts it (DESIGN 1)."""
+"""Keeps one resident's engine running: starts it, notices its death, restarts it (DESIGN 1).
+
+An engine that refuses what it was given would refuse it again: it stays dead until `restart`.
+"""
 
 import asyncio
 import logging
@@ -8,6 +11,7 @@ from typing import Protocol
 from monitors.contract import Name
 from monitors.labels import ResidentState
 from runtime.residents.port import Array, Generate, Ready, RequestEvent, Resident, ResidentError
+from runtime.residents.refusal import ResidentRefused
 
 FIRST_WAIT_S = 0.5
 MAX_WAIT_S = 30.0
@@ -34,7 +38,10 @@ class NotReady(ResidentError):
 
 
 class Supervisor:
-    """`begin` makes a new life; `changed` is told of each change of state, after it happened."""
+    """`begin` makes a new life; `changed` is told of each change of state, after it happened.
+
+    `refused`: the last life would not serve what it was given, and `detail` says why.
+    """
 
     def __init__(
         self,
@@ -50,6 +57,7 @@ class Supervisor:
         self.ready: Ready | None = None
         self.restarts = 0
         self.detail = ""
+        self.refused = False
         self._begin = begin
         self._changed = changed
         self._clock = clock
@@ -112,6 +120,7 @@ class Supervisor:
             if self._life is not None:
                 await self._life.kill()
             await self._back_off()
+            self.refused = False
             self.restarts += 1
             self._enter(ResidentState.LOADING, f"restarting: {reason}")
 
@@ -121,6 +130,7 @@ class Supervisor:
             self._life = life = self._begin()
             self.ready = await life.load()
         except ResidentError as err:
+            self.refused = isinstance(err, ResidentRefused)
             return str(err)
         except Exception as err:  # whatever it is, nobody else would try again
             log.exception("the engine could not be started", extra={"resident": self.name})
@@ -129,9 +139,12 @@ class Supervisor:
         return await asyncio.shield(life.lost)
 
     async def _back_off(self) -> None:
+        """Until it is worth while to try again, or somebody orders it."""
         wait_s = min(MAX_WAIT_S, self._first_wait_s * 2 ** min(self._failures - 1, 16))
+        # What served once was refused for a passing reason: memory that others hold, say.
+        for_good = self.refused and self.ready is None
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(None if for_good else wait_s):
                 await self._hurry.wait()
         except TimeoutError:
             return

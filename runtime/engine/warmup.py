@@ -21,6 +21,7 @@ from runtime.residents.port import (
 
 _TOKENS = 4
 _SIDE = 64
+_POOL_BYTES = 256_000_000  # far more than it writes; a real pool would not fit in memory twice
 
 
 class WarmUpFailed(RuntimeError):
@@ -29,7 +30,8 @@ class WarmUpFailed(RuntimeError):
 
 def warm_up(checkpoint: Checkpoint, settings: EngineSettings, clock: Callable[[], float]) -> None:
     """Raises `WarmUpFailed`."""
-    engine = Engine(checkpoint, replace(settings, observe_every=1), clock=clock, die=_never)
+    small = replace(settings, observe_every=1, pool_bytes=min(settings.pool_bytes, _POOL_BYTES))
+    engine = Engine(checkpoint, small, clock=clock, die=_never)
     engine.submit(_request(checkpoint), [_frames(), _samples(checkpoint)])
     while True:
         for event in engine.step():

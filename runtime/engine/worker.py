@@ -1,9 +1,10 @@
 """The engine process of one resident: commands in, events out, over a local socket (DESIGN 1).
 
     python -m runtime.engine.worker --name a --socket ipc://... --checkpoint DIR --version V \
-        --min-epoch N --pool-mb X --lines FILE.json
+        --min-epoch N --pool-mb X --lines FILE.json [--device auto|cpu|cuda|cuda:N]
 
 It ends when its standard input does or when its parent dies, so that none is ever left behind.
+Torch and transformers, three seconds of imports, come in `main`, after the ties to the parent.
 """
 
 import argparse
@@ -16,18 +17,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
-import torch
 import zmq
-from transformers.utils import logging as transformers_logging
 
 from monitors import logs
 from monitors.redlines import RedLines
-from runtime.engine.build import EngineSettings
-from runtime.engine.engine import Engine
-from runtime.engine.warmup import warm_up
-from runtime.model import checkpoint
 from runtime.residents.port import (
     Cancel,
     Close,
@@ -50,6 +46,11 @@ from runtime.residents.port import (
     event_encoder,
     unpack,
 )
+from runtime.residents.refusal import REFUSED_EXIT
+
+if TYPE_CHECKING:
+    from runtime.engine.build import EngineSettings
+    from runtime.engine.engine import Engine
 
 SNAPSHOT_S = 1.0
 IDLE_POLL_MS = 200
@@ -63,7 +64,7 @@ class Worker:
     """The loop between the socket and the engine. `watched`: a file whose end ends the worker."""
 
     def __init__(
-        self, engine: Engine, socket: zmq.Socket, watched: int, clock: Callable[[], float]
+        self, engine: "Engine", socket: zmq.Socket, watched: int, clock: Callable[[], float]
     ) -> None:
         self._engine = engine
         self._socket = socket
@@ -142,19 +143,56 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Load, warm up, say `Ready`, serve."""
     asked = _parse(arguments)
     _die_with_parent()
-    torch.set_num_threads(1)
     _configure_logs("WARNING" if asked.quiet else "INFO")
-    settings = _settings(asked)
-    loaded = checkpoint.load(asked.checkpoint)
-    warm_up(loaded, settings, clock=time.monotonic)
-    engine = Engine(loaded, settings, clock=time.monotonic, die=_die)
-    _spare_collection()
-    log.info("ready: version %s on %s", asked.version, loaded.device)
+    engine = _engine(asked)
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, 200)
         socket.connect(asked.socket)
         Worker(engine, socket, sys.stdin.fileno(), time.monotonic).run()
+
+
+def _engine(asked: argparse.Namespace) -> "Engine":
+    """Warm and ready. Ends the process in `_refuse` where the checkpoint cannot serve here."""
+    gc.disable()  # imports leave little garbage, and looking for it takes a tenth of the start
+    import torch
+
+    from runtime.engine.engine import Engine
+    from runtime.engine.warmup import WarmUpFailed, warm_up
+    from runtime.kv.reuse import CalibrationError
+    from runtime.model import checkpoint
+
+    gc.freeze()
+    gc.enable()
+    torch.set_num_threads(1)
+    _adopt_transformers_logs()
+    settings = _settings(asked)
+    try:
+        loaded = checkpoint.load(
+            asked.checkpoint, _device(asked.device), pool_bytes=settings.pool_bytes
+        )
+        warm_up(loaded, settings, clock=time.monotonic)
+        engine = Engine(loaded, settings, clock=time.monotonic, die=_die)
+    except (checkpoint.CheckpointError, CalibrationError, WarmUpFailed) as err:
+        _refuse(str(err))
+    _spare_collection()
+    log.info("ready: version %s on %s", asked.version, loaded.device)
+    return engine
+
+
+def _device(asked: str) -> str:
+    """Where to run: for `auto` on the machine's CUDA device, if it has one."""
+    import torch
+
+    if asked != "auto":
+        return asked
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _refuse(sentence: str) -> NoReturn:
+    """End the process; its gateway quotes the last line of the log and does not try again."""
+    sys.stderr.write(" ".join(sentence.splitlines()) + "\n")
+    raise SystemExit(REFUSED_EXIT)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -165,12 +203,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--version", required=True)
     parser.add_argument("--min-epoch", required=True, type=int)
     parser.add_argument("--pool-mb", required=True, type=float)
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--lines", required=True, type=Path, help="the red lines, as JSON")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     return parser.parse_args(arguments)
 
 
-def _settings(asked: argparse.Namespace) -> EngineSettings:
+def _settings(asked: argparse.Namespace) -> "EngineSettings":
+    from runtime.engine.build import EngineSettings
+
     return EngineSettings(
         name=asked.name,
         version=asked.version,
@@ -188,9 +229,15 @@ def _spare_collection() -> None:
 
 
 def _configure_logs(level: str) -> None:
-    """JSON lines on standard error, the libraries' words among them and no progress bars."""
+    """JSON lines on standard error, warnings among them."""
     logs.configure(sys.stderr, level)
     logging.captureWarnings(True)
+
+
+def _adopt_transformers_logs() -> None:
+    """Its words as JSON lines too, and no progress bars."""
+    from transformers.utils import logging as transformers_logging
+
     transformers_logging.disable_progress_bar()
     transformers_logging.disable_default_handler()
     transformers_logging.enable_propagation()

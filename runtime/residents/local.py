@@ -49,16 +49,21 @@ from runtime.residents.port import (
     event_decoder,
     pack,
 )
+from runtime.residents.refusal import REFUSED_EXIT, ResidentRefused
 from runtime.settings import ResidentSpec
 
 WORKER = (sys.executable, "-m", "runtime.engine.worker")
-LOAD_TIMEOUT_S = 180.0
+LOAD_FLOOR_S = 180.0  # imports and the warm-up, on a machine that does much else
+# Weights are read twice, for their digest and to be loaded, maybe from a slow disk that the other
+# resident reads too. Only a hang is waited out: a death is noticed at once.
+LOAD_BYTES_PER_S = 50e6
 CALL_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 10.0
 SILENCE_S = 20.0  # an engine tells its numbers every second; silent for so long, it hangs
 SUSPICION_S = 0.5
 CLOSE_GRACE_S = 2.0
-LAST_WORDS_BYTES = 4096
+LAST_WORDS_BYTES = 65536
+LAST_WORDS_CHARS = 8192  # of its last line, from its front: a path alone may have half of it
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +72,12 @@ Answer = TypeVar("Answer", bound=Reply)
 
 class ResidentLost(ResidentError):
     """The engine process is gone, or was never there."""
+
+
+def load_timeout_s(checkpoint: Path) -> float:
+    """How long a checkpoint folder may take to load, by the size of its weight files."""
+    files = (file for file in checkpoint.glob("*.safetensors") if file.is_file())
+    return LOAD_FLOOR_S + sum(file.stat().st_size for file in files) / LOAD_BYTES_PER_S
 
 
 class LocalResident:
@@ -94,6 +105,7 @@ class LocalResident:
         self._path = state_dir / f"{spec.name}.{time.monotonic_ns():x}.sock"  # new for each life
         self._log_path = state_dir / f"{spec.name}.log"
         self._log_start = 0  # where the words of this life begin
+        self._refused = False
         self._min_epoch = min_epoch
         self._on_snapshot = on_snapshot
         self._worker = worker
@@ -116,19 +128,26 @@ class LocalResident:
         return None if self._process is None or self.lost.done() else self._process.pid
 
     async def load(self) -> Ready:
-        """Start the engine and wait until it can serve. Raises `ResidentError`."""
+        """Start the engine and wait until it can serve.
+
+        Raises `ResidentRefused` where it will not serve its checkpoint, with the engine's own
+        sentence, and another `ResidentError` where it did not start.
+        """
         try:
+            timeout_s = load_timeout_s(self._spec.checkpoint)
             await self._start()
         except (OSError, zmq.ZMQError) as err:
             await self.kill()
             raise ResidentLost(f"resident {self.name!r} cannot be started: {err}") from err
         await asyncio.wait(
-            {self._ready, self.lost}, timeout=LOAD_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+            {self._ready, self.lost}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
         )
         if self._ready.done() and not self.lost.done():
             return self._ready.result()
-        self._end(f"not ready after {LOAD_TIMEOUT_S:.0f} s")
+        self._end(f"not ready after {timeout_s:.0f} s")
         await self.kill()
+        if self._refused:
+            raise ResidentRefused(f"resident {self.name!r} cannot serve: {self.lost.result()}")
         raise ResidentLost(f"resident {self.name!r} did not start: {self.lost.result()}")
 
     async def generate(
@@ -231,13 +250,18 @@ class LocalResident:
             "--version": self._spec.version,
             "--min-epoch": str(self._min_epoch),
             "--pool-mb": str(self._spec.pool_mb),
+            "--device": self._spec.device,
             "--lines": str(self._lines),
         }
         return [*self._worker, *(word for flag in flags.items() for word in flag)]
 
     async def _await_exit(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
-        self._end(f"its process ended with code {code}; the end of its log: {self._last_words()}")
+        words = self._last_words()
+        if code == REFUSED_EXIT and not self.lost.done():
+            self._refused = True
+            self._end(words)
+        self._end(f"its process ended with code {code}; the end of its log: {words}")
 
     def _check_silence(self, suspected: bool = False) -> None:
         """End it if it has been silent for too long; else look again when it would have been."""
@@ -262,7 +286,7 @@ class LocalResident:
                 lines = words.read().decode(errors="replace").strip()
         except OSError as err:
             return f"cannot be read ({err.strerror})"
-        return lines.rpartition("\n")[2][-300:] or "empty"
+        return lines.rpartition("\n")[2][:LAST_WORDS_CHARS] or "empty"
 
     def _end(self, reason: str) -> None:
         """The engine is gone: whoever waits for it is told, once."""

@@ -212,6 +212,7 @@ class Ready(Wire, frozen=True, tag="ready"):
     pool_pages: int
     samples_per_frame: int  # of speech, at 24 kHz: what each codec frame must give
     capabilities: Capabilities
+    uncached_tokens: int = 0  # a prompt no longer than this may leave nothing in the cache
 
 
 class Snapshot(Wire, frozen=True, tag="snapshot"):

@@ -10,6 +10,7 @@ from monitors.labels import Modality
 from monitors.redlines import RedLines
 from runtime.engine import worker
 from runtime.engine.speech import FIRST_PACKET_FRAMES, PACKET_FRAMES, TRUNCATED_FRAMES, Speech
+from runtime.kv.reuse import AtRandom, ReusePolicy, off
 from runtime.model.checkpoint import Checkpoint
 from runtime.model.processor import Processor
 from runtime.residents.port import (
@@ -415,3 +416,18 @@ def test_shedding_drops_text_only_and_only_when_asked(drive: Drive) -> None:
     driver.settle()
     assert driver.failure("text").kind == "shed"
     assert driver.of("spoken", Finished)
+
+
+@pytest.mark.parametrize("reuse", [off("uncalibrated"), ReusePolicy("on", AtRandom(0.5), (1,))])
+def test_any_prompt_longer_than_the_engine_says_leaves_blocks_in_the_cache(
+    drive: Drive, reuse: ReusePolicy
+) -> None:
+    driver, hits = drive(reuse=reuse), dict[int, int]()
+    for words in range(1, 90, 4):
+        text = " ".join(["one"] * words)
+        for again in ("first", "second"):
+            found = driver.run(ask(f"{words} {again}", text, salt=f"{words}", max_tokens=1))
+        hits[found.prompt_tokens] = found.cached_tokens
+    limit = driver.engine.ready().uncached_tokens
+    assert all(cached > 0 for tokens, cached in hits.items() if tokens > limit)
+    assert any(cached == 0 for tokens, cached in hits.items() if tokens > limit - 16)

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from runtime.settings import RuntimeSettings
 
 
-def settings(**more: Any) -> RuntimeSettings:
-    resident = {"name": "b", "version": "v1", "checkpoint": "/c"}
-    given = {"state_dir": "/s", "residents": [resident], "stable": "b", **more}
+def settings(resident: dict[str, Any] | None = None, **more: Any) -> RuntimeSettings:
+    residents = [{"name": "b", "version": "v1", "checkpoint": "/c", **(resident or {})}]
+    given = {"state_dir": "/s", "residents": residents, "stable": "b", **more}
     return RuntimeSettings.model_validate(given)
 
 
@@ -23,3 +23,19 @@ def test_a_trace_endpoint_that_is_no_http_url_is_named(endpoint: str) -> None:
 
 def test_media_is_not_fetched_by_address_unless_somebody_says_so() -> None:
     assert settings().remote_media is False
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
+def test_a_resident_can_be_told_where_to_run(device: str) -> None:
+    (resident,) = settings({"device": device}).residents
+    assert resident.device == device
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CPU", "tpu", ""])
+def test_a_device_that_no_engine_runs_on_is_named(device: str) -> None:
+    with pytest.raises(ValidationError, match=r"residents\.0\.device"):
+        settings({"device": device})
+
+
+def test_an_engine_picks_its_device_unless_somebody_says_which() -> None:
+    assert settings().residents[0].device == "auto"

@@ -9,6 +9,7 @@ import pytest
 
 from monitors.labels import ResidentState
 from runtime.residents.port import Capabilities, Ready, ResidentError
+from runtime.residents.refusal import ResidentRefused
 from runtime.supervisor import NotReady, Supervisor
 
 WAIT_S = 0.02
@@ -28,9 +29,10 @@ def a_ready(epoch: int) -> Ready:
 class FakeLife:
     """A life that loads at once, or not at all."""
 
-    def __init__(self, number: int, loads: bool) -> None:
+    def __init__(self, number: int, loads: bool, refuses: bool) -> None:
         self.number = number
         self.loads = loads
+        self.refuses = refuses
         self.held_up = asyncio.Event()
         self.held_up.set()
         self.killed = self.closed = 0
@@ -39,6 +41,8 @@ class FakeLife:
 
     async def load(self) -> Ready:
         await self.held_up.wait()
+        if self.refuses:
+            raise ResidentRefused("the weights are damaged")
         if not self.loads:
             raise ResidentError("no memory")
         return a_ready(self.number)
@@ -63,6 +67,7 @@ class Scene:
         self.lives: list[FakeLife] = []
         self.states: list[ResidentState] = []
         self.slow = False  # whether lives take until they are let to load
+        self.refuses = False  # whether lives will not serve what they were given
         self._loads = loads
         self.supervisor = Supervisor(
             "a",
@@ -74,7 +79,7 @@ class Scene:
 
     def _begin(self) -> Any:
         number = len(self.lives) + 1
-        self.lives.append(FakeLife(number, self._loads(number)))
+        self.lives.append(FakeLife(number, self._loads(number), self.refuses))
         if self.slow:
             self.lives[-1].held_up.clear()
         return self.lives[-1]
@@ -191,6 +196,40 @@ async def test_a_restart_that_fails_says_so() -> None:
             await asyncio.wait_for(scene.supervisor.restart(), 5)
 
 
+async def test_a_refused_checkpoint_is_not_tried_again_until_somebody_orders_it() -> None:
+    async with a_scene() as scene:
+        scene.refuses = True
+        await scene.until(ResidentState.DEAD, lives=1)
+        await asyncio.sleep(WAIT_S * 5)
+        assert (scene.supervisor.state, len(scene.lives)) == (ResidentState.DEAD, 1)
+        assert (scene.supervisor.refused, scene.supervisor.restarts) == (True, 0)
+        assert scene.supervisor.detail == "the weights are damaged"
+        assert scene.lives[0].killed == 1, "not reaped"
+        with pytest.raises(NotReady, match="did not come back: the weights are damaged"):
+            await asyncio.wait_for(scene.supervisor.restart(), 5)
+        scene.refuses = False
+        assert (await asyncio.wait_for(scene.supervisor.restart(), 5)).pool_epoch == 3
+        assert (scene.supervisor.refused, scene.supervisor.restarts) == (False, 2)
+
+
+async def test_a_crash_after_a_refusal_is_tried_again() -> None:
+    async with a_scene(loads=lambda number: number != 2) as scene:
+        scene.refuses = True
+        await scene.until(ResidentState.DEAD, lives=1)
+        scene.refuses = False
+        with pytest.raises(NotReady, match="no memory"):
+            await asyncio.wait_for(scene.supervisor.restart(), 5)
+        assert not scene.supervisor.refused
+        await scene.until(ResidentState.READY, lives=3)
+
+
+async def test_stop_ends_an_engine_that_was_refused() -> None:
+    async with a_scene() as scene:
+        scene.refuses = True
+        await scene.until(ResidentState.DEAD, lives=1)
+    assert scene.supervisor.state is ResidentState.STOPPED
+
+
 async def test_stop_ends_the_engine_for_good() -> None:
     async with a_scene() as scene:
         await scene.until(ResidentState.READY, lives=1)
@@ -198,3 +237,13 @@ async def test_stop_ends_the_engine_for_good() -> None:
     assert scene.supervisor.state is ResidentState.STOPPED
     await asyncio.sleep(WAIT_S * 2)
     assert len(scene.lives) == 1
+
+
+async def test_what_served_once_and_is_refused_after_a_crash_is_tried_again() -> None:
+    async with a_scene() as scene:
+        await scene.until(ResidentState.READY, lives=1)
+        scene.refuses = True  # for want of memory, say
+        scene.lives[0].die()
+        await scene.until(ResidentState.DEAD, lives=2)
+        scene.refuses = False
+        await scene.until(ResidentState.READY, lives=3)
