@@ -4,7 +4,6 @@ import fcntl
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 import httpx
+import msgspec
 
 from alerts import routing, rules
 from monitors.redlines import RedLines
@@ -28,13 +28,15 @@ from redline.settings import (
     token_path,
     write_private,
 )
+from runtime.model.shipped import SHIPPED
+from runtime.readiness import Readiness
 from runtime.settings import ResidentSpec, RuntimeSettings, TraceSettings
 
 Tell = Callable[[str], None]
 
 HOST = "127.0.0.1"
 STABLE, CANARY = "b", "a"  # S4.4: A is the newest version, B the stable one before it
-EMBEDDED_VERSIONS = {STABLE: ("tiny-omni-1", 1), CANARY: ("tiny-omni-2", 2)}
+EMBEDDED_VERSIONS = dict(zip((STABLE, CANARY), SHIPPED, strict=True))
 EMBEDDED_POOL_MB = 24.0
 _LIVE_SHARE_OF_LINE = 0.6  # the embedded memory line, as a share of the small pool
 
@@ -95,47 +97,25 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def make_checkpoints(plan: Plan, tell: Tell) -> tuple[ResidentSpec, ...]:
-    """The two residents; a tiny checkpoint is made for each that was given no model folder.
+def find_residents(plan: Plan) -> tuple[ResidentSpec, ...]:
+    """The two residents; one that was given no model folder serves a checkpoint that ships.
 
     Raises `UpError` for a model folder that holds no checkpoint.
     """
-    given = {name: _model(plan, name) for name in EMBEDDED_VERSIONS}
+    models = {name: SHIPPED[version] for name, version in EMBEDDED_VERSIONS.items()}
+    models |= {name: _model(name, folder) for name, folder in plan.models.items()}
     return tuple(
-        ResidentSpec(
-            name=name,
-            version=version if folder is None else folder.name,
-            checkpoint=folder or _tiny(plan, version, seed, tell),
-            pool_mb=plan.pool_mb,
-        )
-        for (name, (version, seed)), folder in zip(
-            EMBEDDED_VERSIONS.items(), given.values(), strict=True
-        )
+        ResidentSpec(name=name, version=folder.name, checkpoint=folder, pool_mb=plan.pool_mb)
+        for name, folder in models.items()
     )
 
 
-def _model(plan: Plan, name: str) -> Path | None:
-    """The folder that resident `name` was given; None: it has a tiny checkpoint."""
-    if name not in plan.models:
-        return None
-    folder = plan.models[name].resolve()
+def _model(name: str, folder: Path) -> Path:
+    """The folder that resident `name` was given."""
+    folder = folder.resolve()
     if not (folder / "config.json").is_file():
         raise UpError(f"--model-{name}: {folder} holds no checkpoint (it has no config.json)")
     return folder
-
-
-def _tiny(plan: Plan, version: str, seed: int, tell: Tell) -> Path:
-    folder = plan.state_dir.resolve() / "models" / version
-    if not (folder / "model.safetensors").exists():
-        tell(f"making the tiny checkpoint {version}")
-        _run_cli("checkpoint", str(folder), "--version", version, "--seed", str(seed))
-    return folder
-
-
-def _run_cli(*arguments: str) -> None:
-    done = subprocess.run([*_cli(), *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UpError(f"`redline {' '.join(arguments)}` failed:\n{done.stderr.strip()}")
 
 
 def _cli() -> list[str]:
@@ -273,23 +253,55 @@ def _prometheus_children(plan: Plan, lines: RedLines, logs: Path) -> list[Child]
 def wait_ready(
     stack: Stack, children: list[Child], tell: Tell, stop: threading.Event, timeout_s: float = 180.0
 ) -> None:
-    """Until both planes answer ready. Raises `UpError` with a child's last words otherwise."""
-    waiting = {
-        "data plane": f"{stack.runtime_url}/readyz",
-        "control plane": f"{stack.control_url}/readyz",
-    }
+    """Until both planes answer ready and every resident has loaded, or failed once.
+
+    Time does not run out while a resident loads for the first time: the data plane limits that,
+    by the size of its weights. Raises `UpError` with a child's last words, or with the sentence
+    of a resident that cannot serve.
+    """
+    waiting = ["data plane", "control plane"]
     deadline = time.monotonic() + timeout_s
     while waiting and not stop.is_set():
         for child in children:
             if child.critical and not child.running:
                 raise UpError(f"{child.name} stopped at start:\n{child.last_words()}")
-        for name in [n for n, url in waiting.items() if _answers(url)]:
-            del waiting[name]
+        seen = _readiness(stack.runtime_url)
+        _require_served(seen)
+        loads = any(resident.loads_first for resident in seen.residents)
+        ready = {
+            "data plane": seen.ready and not loads,
+            "control plane": _answers(f"{stack.control_url}/readyz"),
+        }
+        for name in [name for name in waiting if ready[name]]:
+            waiting.remove(name)
             tell(f"{name} is ready")
-        if time.monotonic() > deadline:
-            names = " and ".join(waiting)
-            raise UpError(f"{names} not ready after {timeout_s:.0f} s; see the logs folder")
+        if loads:
+            deadline = time.monotonic() + timeout_s
+        elif time.monotonic() > deadline:
+            raise UpError(_late(waiting, seen, timeout_s))
         stop.wait(0.2)
+
+
+def _require_served(seen: Readiness) -> None:
+    """Raises `UpError` with the sentences of the residents that cannot serve."""
+    refused = [resident.detail for resident in seen.residents if resident.refused]
+    if refused:
+        raise UpError("\n".join(refused))
+
+
+def _late(waiting: list[str], seen: Readiness, timeout_s: float) -> str:
+    why = [] if seen.ready else [": ".join(filter(None, (seen.status, seen.detail)))]
+    late = f"{' and '.join(waiting)} not ready after {timeout_s:.0f} s"
+    return "; ".join([late, *why, "see the logs folder"])
+
+
+def _readiness(url: str) -> Readiness:
+    """What the data plane at `url` says of itself; no residents while it says nothing."""
+    try:
+        answer = httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False)
+        return msgspec.json.decode(answer.content, type=Readiness)
+    except (httpx.HTTPError, msgspec.DecodeError):
+        return Readiness(status="does not answer", detail="", residents=())
 
 
 def _answers(url: str) -> bool:
@@ -347,7 +359,7 @@ def _run_children(
 ) -> int:
     prometheus = find_prometheus(plan.prometheus)
     require_free(plan.ports, prometheus=prometheus)
-    residents = make_checkpoints(plan, tell)
+    residents = find_residents(plan)
     stack, children = plan_children(plan, residents, prometheus=prometheus)
     try:
         for child in children:

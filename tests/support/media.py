@@ -4,13 +4,11 @@ import io
 import shutil
 import struct
 import subprocess
-import sys
 import wave
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from pathlib import Path
 
 import av
 import numpy as np
@@ -135,25 +133,53 @@ def clip(
     `fragmented` puts the index of an MP4 in front, so that its first part can be read alone.
     """
     times = frame_times_ms or tuple(round(i * 1000 / fps) for i in range(round(seconds * fps)))
+    return video_file(
+        frames(len(times), width, height),
+        times,
+        None if sound is None else _clip_sound(sound, seconds),
+        size=(width, height),
+        fps=fps,
+        container=container,
+        audio_offset_ms=audio_offset_ms,
+        turned=turned,
+        fragmented=fragmented,
+    )
+
+
+def video_file(
+    pictures: Iterable[NDArray[np.uint8]],
+    times_ms: Sequence[int],
+    pcm: Pcm | None,
+    *,
+    size: tuple[int, int],
+    fps: float = 25.0,
+    container: str = "mp4",
+    audio_offset_ms: float = 0.0,
+    turned: int = 0,
+    fragmented: bool = False,
+) -> bytes:
+    """A video file of RGB pictures shown at `times_ms`, and of sound at `CLIP_HZ`.
+
+    `size`: width and height. The rest as `clip` has it.
+    """
     early_ms = max(0.0, -audio_offset_ms)
     video_codec, audio_codec = CODECS[container]
     out = io.BytesIO()
     with av.open(out, "w", format=container, options=_mux_options(fragmented)) as file:
         stream = file.add_stream(video_codec, rate=Fraction(fps).limit_denominator(1000))
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        (stream.width, stream.height), stream.pix_fmt = size, "yuv420p"
         stream.options = FAST[video_codec]
         stream.codec_context.time_base = MILLISECOND
         stream.codec_context.gop_size = round(fps)
         if turned:
             stream.set_display_rotation(turned)
-        audio = None if sound is None else file.add_stream(audio_codec, CLIP_HZ, layout="mono")
-        for at, picture in zip(times, frames(len(times), width, height), strict=True):
+        audio = None if pcm is None else file.add_stream(audio_codec, CLIP_HZ, layout="mono")
+        for at, picture in zip(times_ms, pictures, strict=True):
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
             frame.pts, frame.time_base = at + round(early_ms), MILLISECOND
             file.mux(stream.encode(frame))
         file.mux(stream.encode(None))
         if audio is not None:
-            pcm = _clip_sound(sound, seconds)
             _write(file, audio, pcm, CLIP_HZ, early_ms + audio_offset_ms)
     return out.getvalue()
 
@@ -236,7 +262,3 @@ def with_flipped_bits(data: bytes, indices: Sequence[int], container: str = "mp4
 def truncated(data: bytes, share: float = 0.6) -> bytes:
     """The first part of the file, as a broken upload leaves it."""
     return data[: round(len(data) * share)]
-
-
-if __name__ == "__main__":  # `make clip`
-    Path(sys.argv[1]).write_bytes(clip(4.0))

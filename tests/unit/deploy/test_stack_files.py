@@ -16,7 +16,9 @@ import yaml
 from alerts import rules
 from dashboards import build, page
 from monitors.logs import FIELDS
+from redline import up
 from redline.control.settings import ControlSettings
+from runtime.model.shipped import SHIPPED
 from runtime.settings import RuntimeSettings
 from tests.unit.deploy.test_compose import SERVICES, inside, mounts
 
@@ -30,17 +32,14 @@ def load(path: str) -> Any:
 
 # ---------------------------------------------------------------- the planes
 def run_prepare(tmp_path: Path) -> tuple[Path, str]:
-    """Run `prepare` with a stand-in for `redline checkpoint`; (state folder, token)."""
-    tools, state, token = (tmp_path / name for name in ("bin", "state", "token"))
-    for folder in (tools, state, token):
+    """Run `prepare` as the container does, from its state folder; (state folder, token)."""
+    state, token = tmp_path / "state", tmp_path / "token"
+    for folder in (state, token):
         folder.mkdir(exist_ok=True)
-    fake = tools / "redline"
-    fake.write_text('#!/bin/sh\nmkdir -p "$2" && echo "$@" >>"$2/model.safetensors"\n')
-    fake.chmod(0o755)
-    path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
     subprocess.run(
         ["sh", DEPLOY / "planes/prepare", DEPLOY / "planes", state, token],
-        env={"PATH": path}, check=True, timeout=30,
+        cwd=state, env={"PATH": path}, check=True, timeout=30,
     )  # fmt: skip
     return state, (token / "control_token").read_text().strip()
 
@@ -63,12 +62,12 @@ def test_prepare_a_second_time_changes_nothing(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in state.rglob("*") if path.is_file()} == before
 
 
-def test_prepare_makes_the_checkpoints_that_the_runtime_loads(tmp_path: Path) -> None:
+def test_prepare_points_the_runtime_at_the_checkpoints_that_ship(tmp_path: Path) -> None:
     state, _ = run_prepare(tmp_path)
-    for resident in json.loads((DEPLOY / "planes/runtime.json").read_text())["residents"]:
-        inside_state = Path(resident["checkpoint"]).relative_to("/var/lib/redline")
-        assert (state / inside_state / "model.safetensors").is_file()
-        assert Path(resident["checkpoint"]).name == resident["version"]
+    runtime = RuntimeSettings.model_validate_json((state / "runtime.json").read_bytes())
+    served = {spec.name: (spec.version, spec.checkpoint) for spec in runtime.residents}
+    assert served == {name: (v, SHIPPED[v]) for name, v in up.EMBEDDED_VERSIONS.items()}
+    assert all((checkpoint / "config.json").is_file() for _, checkpoint in served.values())
 
 
 def test_the_planes_find_each_other_and_tempo() -> None:

@@ -19,7 +19,7 @@ from runtime.model.talker import END, TalkerStream
 from runtime.residents.port import TextPart
 from tests.unit.model.dense import APART, DenseThinker, Media, assistant, system, user
 
-MAX_TOKENS, MAX_FRAMES = 10, 30
+MAX_TOKENS, MAX_FRAMES = 10, 60
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ def test_streaming_equals_generate(
     theirs = _generate(oracle, prompt, monkeypatch)
     ours = _stream(oracle, prompt)
     assert ours.tokens == theirs.tokens
+    assert ours.codes.shape[1] < MAX_FRAMES - 1  # speech ended by itself
     assert torch.equal(ours.codes, theirs.codes)
     assert ours.pcm.shape == theirs.pcm.shape
     assert (ours.pcm - theirs.pcm).abs().max() < 1e-4

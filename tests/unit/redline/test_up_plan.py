@@ -9,6 +9,7 @@ import pytest
 from monitors.redlines import RedLines
 from redline import up
 from redline.settings import Ports, SettingsError, Stack, control_token, find_stack, token_path
+from runtime.model.shipped import SHIPPED
 from tests.support.ports import free_ports
 
 
@@ -65,7 +66,7 @@ def test_every_file_a_child_reads_is_written_and_private(tmp_path: Path) -> None
     asked = plan(tmp_path)
     residents = tuple(
         up.ResidentSpec(name=name, version=version, checkpoint=tmp_path)
-        for name, (version, _) in up.EMBEDDED_VERSIONS.items()
+        for name, version in up.EMBEDDED_VERSIONS.items()
     )
     stack, children = up.plan_children(asked, residents, prometheus=True)
     names = [child.name for child in children]
@@ -80,25 +81,31 @@ def test_every_file_a_child_reads_is_written_and_private(tmp_path: Path) -> None
     assert stack.prometheus_url == f"http://127.0.0.1:{asked.ports.prometheus}"
 
 
-def test_a_model_folder_without_a_checkpoint_is_named_before_anything_is_made(
-    tmp_path: Path,
-) -> None:
+def test_a_model_folder_without_a_checkpoint_is_named(tmp_path: Path) -> None:
     asked = replace(plan(tmp_path), models={up.CANARY: tmp_path / "empty"})
     with pytest.raises(up.UpError, match=r"--model-a: .*/empty holds no checkpoint"):
-        up.make_checkpoints(asked, lambda _: None)
-    assert not (tmp_path / "models").exists()
+        up.find_residents(asked)
 
 
-def test_model_folders_are_the_residents_versions(tmp_path: Path) -> None:
+def test_without_model_folders_the_shipped_checkpoints_are_served(tmp_path: Path) -> None:
+    found = up.find_residents(plan(tmp_path))
+    assert {spec.name: (spec.version, spec.checkpoint) for spec in found} == {
+        up.STABLE: ("tiny-omni-1", SHIPPED["tiny-omni-1"]),
+        up.CANARY: ("tiny-omni-2", SHIPPED["tiny-omni-2"]),
+    }
+
+
+@pytest.mark.parametrize("given", [{up.STABLE}, {up.CANARY}, {up.STABLE, up.CANARY}])
+def test_model_folders_are_the_residents_versions(tmp_path: Path, given: set[str]) -> None:
     models = {}
-    for name in (up.STABLE, up.CANARY):
+    for name in given:
         models[name] = tmp_path / f"omni-{name}"
         models[name].mkdir()
         (models[name] / "config.json").write_text("{}")
-    made = up.make_checkpoints(replace(plan(tmp_path), models=models), lambda _: None)
-    assert {spec.name: (spec.version, spec.checkpoint) for spec in made} == {
-        name: (f"omni-{name}", folder) for name, folder in models.items()
-    }
+    found = up.find_residents(replace(plan(tmp_path), models=models))
+    shipped = {n: SHIPPED[version] for n, version in up.EMBEDDED_VERSIONS.items()}
+    assert {spec.name: spec.checkpoint for spec in found} == shipped | models
+    assert all(spec.version == spec.checkpoint.name for spec in found)
 
 
 @pytest.mark.parametrize(("prometheus", "says"), [(True, "http://p"), (False, "not evaluated yet")])
