@@ -27,9 +27,8 @@ debian: ## install the Debian packages where this runs as root and they are miss
 up: setup debian ## start both planes, two residents, Prometheus and Alertmanager here
 	@exec $(BIN)/redline up
 
-clip: setup ## write clip.mp4, four seconds of video and sound to send
-	@$(BIN)/python -m tests.support.media clip.mp4
-	@echo "redline: wrote clip.mp4"
+clip: setup ## write clip.mp4, four seconds of coloured shapes and telephone tones to send
+	@$(BIN)/python -m tests.support.task_clips clip.mp4
 
 test: setup ## unit, integration and end-to-end tests
 	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng
