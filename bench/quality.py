@@ -5,8 +5,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import msgspec
-import psutil
 import torch
 
 from bench.board import Figure, options, show
@@ -72,7 +70,7 @@ async def residents(requests: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder)
         lines = state / "lines.json"
-        lines.write_bytes(msgspec.json.encode(RedLines()))
+        lines.write_text(RedLines().model_dump_json(), encoding="utf-8")
         specs = [
             ResidentSpec(name=name, version=version, checkpoint=path)
             for name, (version, path) in zip("ba", SHIPPED.items(), strict=True)
@@ -111,7 +109,7 @@ async def _answer(resident: LocalResident, sample: Sample) -> None:
 def _peak_bytes(resident: LocalResident) -> int:
     """The most that the engine process ever had in memory."""
     assert resident.pid is not None
-    status = Path(f"/proc/{psutil.Process(resident.pid).pid}/status").read_text()
+    status = Path(f"/proc/{resident.pid}/status").read_text()
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(peak.split()[1]) * 1024
 
@@ -123,7 +121,7 @@ def main() -> None:
     figures = [
         *quality(10 if args.quick else 200),
         Figure("both residents, from start to ready", ready_s, "s", 5.0, "none"),
-        Figure("peak memory of both", peak_gb, "GB", 1.5, "none"),
+        Figure("peak memory of both processes, summed", peak_gb, "GB", 1.5, "none"),
     ]
     show(figures, as_json=args.json)
 

@@ -36,6 +36,7 @@ def command(
     speech: Annotated[bool, typer.Option(help="Let it speak, and read the sound back.")] = False,
     seed: Annotated[int, typer.Option(help="Another seed draws other samples.")] = 0,
     pool_mb: Annotated[float, typer.Option(help="KV pool, MB.")] = 256.0,
+    device: Annotated[str, typer.Option(help="Where it runs: cpu, cuda or cuda:N.")] = "cpu",
     out: Annotated[Path | None, typer.Option("--json", help="Where all of it goes.")] = None,
 ) -> None:
     """Ask a checkpoint held-out questions that have a right answer, and score what it says."""
@@ -44,7 +45,7 @@ def command(
     if out is not None and not out.absolute().parent.is_dir():
         fail(f"--json {out}: there is no such folder", 2)
     asked = plan(kv, rung, tasks, seconds, count, speech, seed, int(pool_mb * _MEGABYTE))
-    report = run(model, asked)
+    report = run(model, asked, device)
     Console().print(draw(report))
     if out is not None:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
@@ -79,8 +80,9 @@ def plan(
         fail(err, 2)
 
 
-def run(model: Path, asked: "Plan") -> "Report":
+def run(model: Path, asked: "Plan", device: str = "cpu") -> "Report":
     """Load and evaluate, with a bar on standard error. What cannot be used ends the command."""
+    import torch
     from rich.console import Console
     from rich.progress import Progress
     from transformers.utils import logging as transformers_logging
@@ -91,10 +93,11 @@ def run(model: Path, asked: "Plan") -> "Report":
     from runtime.quality.likelihood import NotANumber, PoolTooSmall
     from runtime.quality.plan import PlanError
 
+    torch.set_num_threads(1)  # as an engine process has it; on small matrices two only wait
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     try:
-        loaded = checkpoint.load(model)
+        loaded = checkpoint.load(model, device, pool_bytes=asked.pool_bytes)
         with Progress(console=Console(stderr=True)) as bar:
             task = bar.add_task(loaded.version)
             return evaluate(

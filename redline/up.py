@@ -105,7 +105,13 @@ def find_residents(plan: Plan) -> tuple[ResidentSpec, ...]:
     models = {name: SHIPPED[version] for name, version in EMBEDDED_VERSIONS.items()}
     models |= {name: _model(name, folder) for name, folder in plan.models.items()}
     return tuple(
-        ResidentSpec(name=name, version=folder.name, checkpoint=folder, pool_mb=plan.pool_mb)
+        ResidentSpec(
+            name=name,
+            version=folder.name,
+            checkpoint=folder,
+            pool_mb=plan.pool_mb,
+            device="auto" if name in plan.models else "cpu",  # those that ship need no more
+        )
         for name, folder in models.items()
     )
 

@@ -73,11 +73,11 @@ def create_app(
     chat = Chat(plane, flights, guard, remote)
     app.add_api_route("/v1/chat/completions", chat.__call__, methods=["POST"], response_model=None)
     app.include_router(Control(plane, Orders(plane, flights), guard).router())
-    _add_views(app, plane)
+    _add_views(app, plane, guard)
     return app
 
 
-def _add_views(app: FastAPI, plane: DataPlane) -> None:
+def _add_views(app: FastAPI, plane: DataPlane, guard: Guard) -> None:
     started = int(plane.wall())
 
     @app.get("/v1/models")
@@ -90,9 +90,12 @@ def _add_views(app: FastAPI, plane: DataPlane) -> None:
         return JSONResponse({"status": "ok"})
 
     @app.get("/readyz")
-    async def readyz() -> Response:
+    async def readyz(request: Request) -> Response:
         stable = plane.router.route.stable
-        body = msgspec.json.encode(readiness(plane.supervisors, stable))
+        said = readiness(plane.supervisors, stable)
+        if not guard.may_see_details(request):
+            said = said.without_details()
+        body = msgspec.json.encode(said)
         headers = {"Content-Type": "application/json"}
         if plane.is_ready(stable):
             return Response(body, headers=headers)

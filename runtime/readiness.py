@@ -1,6 +1,12 @@
-"""What `GET /readyz` of a data plane answers: whether it can serve, and what ails its residents."""
+"""What `GET /readyz` of a data plane answers: whether it can serve, and what ails its residents.
+
+Anybody may ask. `detail` quotes an engine's log, paths and all: it is for clients on loopback and
+holders of the control token, and empty for others.
+"""
 
 from collections.abc import Mapping
+
+import msgspec
 
 from monitors.contract import Name, Wire
 from monitors.labels import ResidentState
@@ -34,6 +40,11 @@ class Readiness(Wire, frozen=True):
     @property
     def ready(self) -> bool:
         return self.status == _READY
+
+    def without_details(self) -> "Readiness":
+        """The same with each `detail` empty."""
+        residents = tuple(msgspec.structs.replace(r, detail="") for r in self.residents)
+        return msgspec.structs.replace(self, detail="", residents=residents)
 
 
 def readiness(supervisors: Mapping[Name, Supervisor], stable: Name) -> Readiness:

@@ -1,6 +1,7 @@
 """Keeps one resident's engine running: starts it, notices its death, restarts it (DESIGN 1).
 
-An engine that refuses what it was given would refuse it again: it stays dead until `restart`.
+An engine that refuses what it was given, and has never served, would refuse it again: it stays
+dead until `restart`.
 """
 
 import asyncio
@@ -40,7 +41,9 @@ class NotReady(ResidentError):
 class Supervisor:
     """`begin` makes a new life; `changed` is told of each change of state, after it happened.
 
-    `refused`: the last life would not serve what it was given, and `detail` says why.
+    `refused`: the engine would not serve what it was given, and `detail` says why; it stays dead
+    until `restart`. What served once is never `refused`: its refusal has a passing reason (memory
+    that others hold, say) and is tried again like a crash.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class Supervisor:
             self._life = life = self._begin()
             self.ready = await life.load()
         except ResidentError as err:
-            self.refused = isinstance(err, ResidentRefused)
+            self.refused = isinstance(err, ResidentRefused) and self.ready is None
             return str(err)
         except Exception as err:  # whatever it is, nobody else would try again
             log.exception("the engine could not be started", extra={"resident": self.name})
@@ -141,10 +144,8 @@ class Supervisor:
     async def _back_off(self) -> None:
         """Until it is worth while to try again, or somebody orders it."""
         wait_s = min(MAX_WAIT_S, self._first_wait_s * 2 ** min(self._failures - 1, 16))
-        # What served once was refused for a passing reason: memory that others hold, say.
-        for_good = self.refused and self.ready is None
         try:
-            async with asyncio.timeout(None if for_good else wait_s):
+            async with asyncio.timeout(None if self.refused else wait_s):
                 await self._hurry.wait()
         except TimeoutError:
             return

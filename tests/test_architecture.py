@@ -12,7 +12,7 @@ import yaml
 from monitors import catalog
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("alerts", "dashboards", "monitors", "redline", "rollout", "runtime")
+ROOMS = ("alerts", "dashboards", "monitors", "redline", "rollout", "runtime", "tools")
 SOURCES = sorted(p for room in ROOMS for p in (ROOT / room).rglob("*.py"))
 MAX_LINES = 400
 

@@ -1,7 +1,7 @@
 """Measure the trained checkpoints and write their model card: `python -m tools.measure_tiny OUT`.
 
 OUT is the folder that `tools.train_tiny` filled. Each evaluation leaves a JSON in OUT/figures; one
-that is there is not run again.
+that is there, of the same weights, is not run again.
 """
 
 import multiprocessing as mp
@@ -15,6 +15,7 @@ import torch
 import typer
 
 from runtime.model import checkpoint
+from runtime.model.checkpoint import MANIFEST
 from runtime.quality.evaluate import evaluate
 from runtime.quality.plan import KvPolicy, Plan
 from runtime.quality.score import Report
@@ -63,15 +64,19 @@ def jobs(count: int) -> list[Job]:
 
 
 def measure(folder: Path, job: Job) -> Report:
-    """The report of a job, from its file where there is one."""
+    """The report of a job, from its file where there is one of the version's present weights."""
     file = folder / "figures" / f"{job.name}.json"
-    if not file.exists():
-        torch.set_num_threads(1)
-        report = evaluate(checkpoint.load(folder / job.version), job.plan)
-        part = file.with_suffix(".part")
-        part.write_bytes(msgspec.json.encode(report))
-        part.replace(file)
-    return msgspec.json.decode(file.read_bytes(), type=Report)
+    if file.exists():
+        manifest = msgspec.json.decode((folder / job.version / MANIFEST).read_bytes())
+        report = msgspec.json.decode(file.read_bytes(), type=Report)
+        if report.weights_digest == manifest["weights_digest"]:
+            return report
+    torch.set_num_threads(1)
+    report = evaluate(checkpoint.load(folder / job.version), job.plan)
+    part = file.with_suffix(".part")
+    part.write_bytes(msgspec.json.encode(report))
+    part.replace(file)
+    return report
 
 
 def measure_all(folder: Path, count: int) -> dict[str, Report]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import torch
 import typer
@@ -22,13 +23,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from runtime.model import checkpoint, tiny
 from runtime.model.checkpoint import Checkpoint
 from tools.tiny import start, vocoder
-from tools.tiny.bank import fill
+from tools.tiny.bank import Bank, fill
 from tools.tiny.dialogue_training import DialogueTraining
 from tools.tiny.export import export
-from tools.tiny.loop import Loop, Tell
+from tools.tiny.loop import SAVE_EVERY, Loop, Tell
 from tools.tiny.senses import SIZES, Senses
 
-SKELETON, BANK = "start", "bank.pt"
+SKELETON, BANK, RECIPE = "start", "bank.pt", "recipe.json"
 FIRST, SECOND, CONTROL = "tiny-omni-1", "tiny-omni-2", "control"
 RATE = 2e-3
 
@@ -119,18 +120,18 @@ class Stages:
             figures, shrink = self._checkpoint.figures, self._recipe.shrink
             made = fill(self.model, figures, self._rng(2), shrink=shrink)
             part = file.with_suffix(".part")
-            torch.save({"encoders": encoders, "bank": made}, part)
+            torch.save({"encoders": encoders, "bank": made.state()}, part)
             part.replace(file)
 
     def dialogues(self, course: Course, *, shared: bool) -> None:
         """`shared`: with K/V sharing."""
-        found = torch.load(_await(self._folder / BANK), weights_only=False)
+        found = torch.load(_await(self._folder / BANK), weights_only=True)
         if course.start == 0.0:
             self.model.thinker.model.load_state_dict(found["encoders"])
         heads = ["thinker.model.language_model", "thinker.lm_head"]
         self._learn(*heads, *(["talker"] if course.speaks else []))
         torch.manual_seed(self._recipe.seed + course.stream)
-        rng, bank = self._rng(course.stream), found["bank"]
+        rng, bank = self._rng(course.stream), Bank.of(found["bank"])
         training = DialogueTraining(
             self._checkpoint, bank, rng, shared=shared, speaks=course.speaks
         )
@@ -159,7 +160,8 @@ class Stages:
         self, name: str, module: Any, rng: np.random.Generator, rate: float, **kwargs: Any
     ) -> Loop:
         file = self._folder / f"{name}.state"
-        return Loop(name, file, module, rng, rate=rate, tell=self._tell, **kwargs)
+        every = max(1, SAVE_EVERY // self._recipe.shrink)
+        return Loop(name, file, module, rng, rate=rate, save_every=every, tell=self._tell, **kwargs)
 
 
 def train_pair(folder: Path, recipe: Recipe, tell: Tell) -> None:
@@ -209,8 +211,13 @@ def assemble(folder: Path, recipe: Recipe) -> None:
 
 
 def run(folder: Path, recipe: Recipe) -> None:
-    """Train, or go on training, until the folders are there."""
+    """Train, or go on training, until the folders are there.
+
+    Raises `typer.BadParameter` when the folder was begun under another recipe, `RuntimeError` when
+    a process fails.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    keep_to(folder, recipe)
     tiny.create(folder / SKELETON, version=SKELETON, seed=recipe.seed)
     context = mp.get_context("spawn")
     told: mp.Queue[tuple[str, int, int, Mapping[str, float]]] = context.Queue()
@@ -227,6 +234,18 @@ def run(folder: Path, recipe: Recipe) -> None:
     assemble(folder, recipe)
 
 
+def keep_to(folder: Path, recipe: Recipe) -> None:
+    """Write the recipe; raises `typer.BadParameter` where another one is written already."""
+    file, written = folder / RECIPE, msgspec.json.format(msgspec.json.encode(recipe)) + b"\n"
+    if not file.exists():
+        file.write_bytes(written)
+    elif file.read_bytes() != written:
+        raise typer.BadParameter(
+            f"{folder} was begun under another recipe ({RECIPE} in it, not this seed, shrink or "
+            "steps); go on as it was begun, or name another folder"
+        )
+
+
 def _work(work: Callable[..., None], folder: Path, recipe: Recipe, told: Any) -> None:
     work(folder, recipe, lambda *figures: told.put(figures))
 
@@ -237,9 +256,7 @@ def _show(told: Any, processes: list[Any]) -> None:
     with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[figures]}")) as bars:
         bar_of: dict[str, Any] = {}
         while any(process.is_alive() for process in processes) or not told.empty():
-            for process in processes:
-                if process.exitcode:
-                    raise RuntimeError(f"{process.name} failed with code {process.exitcode}")
+            _require_success(processes)
             try:
                 name, step, total, figures = told.get(timeout=1.0)
             except queue.Empty:
@@ -248,12 +265,21 @@ def _show(told: Any, processes: list[Any]) -> None:
                 bar_of[name] = bars.add_task(name, total=total, figures="")
             shown = "  ".join(f"{key} {value:.3f}" for key, value in figures.items())
             bars.update(bar_of[name], completed=step, figures=shown)
+    for process in processes:
+        process.join()
+    _require_success(processes)  # one may have failed during the last wait
+
+
+def _require_success(processes: list[Any]) -> None:
+    for process in processes:
+        if process.exitcode:
+            raise RuntimeError(f"{process.name} failed with code {process.exitcode}")
 
 
 def main(
     folder: Annotated[Path, typer.Argument(help="where the checkpoints and the state go")],
-    seed: Annotated[int, typer.Option(help="of weights and data")] = 1,
-    shrink: Annotated[int, typer.Option(help="divide all steps: a trial of the path")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=999, help="of weights and data")] = 1,
+    shrink: Annotated[int, typer.Option(min=1, help="divide all steps: a trial of the path")] = 1,
 ) -> None:
     """Train tiny-omni-1, tiny-omni-2 and the control; under an hour on 2 cores."""
     run(folder, Recipe(seed=seed).shrunk(shrink) if shrink > 1 else Recipe(seed=seed))

@@ -36,7 +36,7 @@ def build_thinker(checkpoint: Checkpoint) -> Thinker:
 
 
 def build_cache(checkpoint: Checkpoint, settings: EngineSettings) -> KvCache[SegmentEmbedding]:
-    """A cache whose pages fit the checkpoint. Raises `ValueError` for too small a pool."""
+    """A cache whose pages fit the checkpoint. Raises `PoolTooSmall`."""
     text: Any = checkpoint.config.thinker_config.text_config
     layers = text.num_hidden_layers
     return KvCache(

@@ -153,13 +153,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _engine(asked: argparse.Namespace) -> "Engine":
-    """Warm and ready. Ends the process in `_refuse` where the checkpoint cannot serve here."""
+    """Warm and ready. Ends the process in `_refuse` where it cannot serve here."""
     gc.disable()  # imports leave little garbage, and looking for it takes a tenth of the start
     import torch
 
     from runtime.engine.engine import Engine
     from runtime.engine.warmup import WarmUpFailed, warm_up
     from runtime.kv.reuse import CalibrationError
+    from runtime.kv.slabs import PoolTooSmall
     from runtime.model import checkpoint
 
     gc.freeze()
@@ -173,7 +174,7 @@ def _engine(asked: argparse.Namespace) -> "Engine":
         )
         warm_up(loaded, settings, clock=time.monotonic)
         engine = Engine(loaded, settings, clock=time.monotonic, die=_die)
-    except (checkpoint.CheckpointError, CalibrationError, WarmUpFailed) as err:
+    except (checkpoint.CheckpointError, CalibrationError, PoolTooSmall, WarmUpFailed) as err:
         _refuse(str(err))
     _spare_collection()
     log.info("ready: version %s on %s", asked.version, loaded.device)

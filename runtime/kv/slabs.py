@@ -17,14 +17,21 @@ class PoolExhausted(RuntimeError):
     """No page is free in the pool, and nothing more can be evicted."""
 
 
+class PoolTooSmall(ValueError):
+    """The pool cannot hold the work it is for; the message says what to do."""
+
+
 class Arena:
-    """Device bytes of a pool. A slot numbers a page within its format."""
+    """Device bytes of a pool. A slot numbers a page within its format.
+
+    Raises `PoolTooSmall` where not even two extents fit.
+    """
 
     def __init__(self, shape: PageShape, pool_bytes: int, device: torch.device) -> None:
         extent_bytes = EXTENT_PAGES * shape.native_bytes
         self.extents = pool_bytes // extent_bytes
         if self.extents < 2:
-            raise ValueError(
+            raise PoolTooSmall(
                 f"a pool of {pool_bytes} bytes is too small: give it at least {2 * extent_bytes}"
             )
         self._shape = shape

@@ -266,3 +266,5 @@ def _read_figures(folder: Path, config: Any) -> MediaFigures:
         )
     except KeyError as err:
         raise CheckpointError(f"{folder / FIGURES}: has no {err}; is it a Qwen3-Omni?") from err
+    except TypeError as err:
+        raise CheckpointError(f"{folder / FIGURES}: cannot be used: {err}") from err

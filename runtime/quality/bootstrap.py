@@ -13,8 +13,8 @@ _SEED = 8
 
 
 class Estimate(Wire, frozen=True):
-    """A mean and its 95 % interval. `exact`: where a bootstrap's interval has no width, it is the
-    binomial's own (Clopper-Pearson)."""
+    """A mean and its 95 % interval. `exact`: where all samples agree, and a bootstrap's interval
+    would have no width, it is the binomial's own (Clopper-Pearson)."""
 
     value: float
     low: float

@@ -16,16 +16,12 @@ from runtime.engine.build import EngineSettings, build_cache
 from runtime.engine.forward import Forward
 from runtime.engine.request import Request
 from runtime.kv.cache import PromptTooLong
-from runtime.kv.slabs import PoolExhausted
+from runtime.kv.slabs import PoolExhausted, PoolTooSmall
 from runtime.model import attention
 from runtime.model.checkpoint import Checkpoint
 from runtime.model.processor import Processor
 from runtime.model.thinker import Thinker
 from runtime.residents.port import Array, Generate
-
-
-class PoolTooSmall(RuntimeError):
-    """What is measured would not be the policy asked for; the message says what to do."""
 
 
 class NotANumber(RuntimeError):

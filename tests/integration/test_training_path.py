@@ -9,31 +9,38 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from runtime.model import checkpoint
+from tools.train_tiny import BANK, Recipe
 
 pytestmark = pytest.mark.slow
-SHRINK = "250"
+SHRINK = 250
 
 
 def training(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tools.train_tiny", str(folder), "--shrink", SHRINK]
+    command = [sys.executable, "-m", "tools.train_tiny", str(folder), "--shrink", str(SHRINK)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=environment, text=True, start_new_session=True)
 
 
 def test_a_stopped_training_goes_on_and_leaves_checkpoints_that_load(tmp_path: Path) -> None:
     first = training(tmp_path)
+    interrupted = tmp_path / "dialogues.state"
     deadline = time.monotonic() + 240
-    while not (tmp_path / "senses.state").exists():
+    while not interrupted.exists():
         assert first.poll() is None
         assert time.monotonic() < deadline
-        time.sleep(0.2)
+        time.sleep(0.05)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait(30)
+    steps = Recipe().shrunk(SHRINK).first[0].steps
+    assert 0 < torch.load(interrupted, weights_only=True)["done"] < steps
+    banked = (tmp_path / BANK).stat().st_mtime_ns
     assert not (tmp_path / "tiny-omni-2").exists()
 
     assert training(tmp_path).wait(900) == 0
+    assert (tmp_path / BANK).stat().st_mtime_ns == banked
     digests = set()
     for version in ("tiny-omni-1", "tiny-omni-2", "control"):
         loaded = checkpoint.load(tmp_path / version)

@@ -4,6 +4,7 @@ Both encoders look at one second at a time, so that an encoded second can stand 
 quarters of a training step are spared.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,16 @@ class Pictures:
     deep: Tensor
     places: list[NDArray[np.int64]]  # by colour * len(SHAPES) + shape
 
+    def state(self) -> dict[str, Any]:
+        """As `Bank.state`."""
+        places = [torch.from_numpy(found) for found in self.places]
+        return {"emb": self.emb, "deep": self.deep, "places": places}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> "Pictures":
+        places = [found.numpy() for found in state["places"]]
+        return cls(state["emb"], state["deep"], places)
+
 
 @dataclass(frozen=True, eq=False)
 class Bank:
@@ -41,6 +52,25 @@ class Bank:
     digits: list[NDArray[np.int64]]  # places by digit
     tails: list[Tensor]  # (n, k, H) for k = 1 .. TAIL_TOKENS: what sounds after the last second
     pictures: dict[Size, Pictures]
+
+    def state(self) -> dict[str, Any]:
+        """Tensors in lists and dicts alone: what `torch.load(weights_only=True)` takes."""
+        return {
+            "sound": self.sound,
+            "digits": [torch.from_numpy(found) for found in self.digits],
+            "tails": self.tails,
+            "pictures": {size: seen.state() for size, seen in self.pictures.items()},
+        }
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> "Bank":
+        """The bank that `state` was taken of."""
+        return cls(
+            sound=state["sound"],
+            digits=[found.numpy() for found in state["digits"]],
+            tails=state["tails"],
+            pictures={size: Pictures.of(seen) for size, seen in state["pictures"].items()},
+        )
 
     def hear(self, scene: Scene, tail: int, rng: np.random.Generator) -> Tensor:
         """The sound of a scene and `tail` tokens behind it, (seconds * 13 + tail, H)."""

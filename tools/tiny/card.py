@@ -8,6 +8,7 @@ from monitors.rungs import RUNGS
 from runtime.quality.bootstrap import Estimate
 from runtime.quality.score import ALL, Report, compare
 from runtime.quality.tasks import WORDINGS
+from tools.train_tiny import CONTROL, FIRST, SECOND, Recipe
 
 MEDIA = {
     MediaRung.FULL: "full",
@@ -37,8 +38,6 @@ def more(count: int) -> int:
 
 def card(reports: Mapping[str, Report], count: int) -> str:
     """Markdown. `reports` by the names that `tools.measure_tiny` gives them."""
-    from tools.train_tiny import CONTROL, FIRST, SECOND, Recipe
-
     recipe, some, many = Recipe(), fewer(count), more(count)
     head = _HEAD.read_text(encoding="utf-8").format(
         seed=recipe.seed, steps=recipe.steps_of(FIRST), more=recipe.steps_of(SECOND)

@@ -13,7 +13,10 @@ from runtime.kv.reuse import CALIBRATION_FILE, Calibration
 from runtime.model import weights
 from runtime.model.checkpoint import MANIFEST, WEIGHTS
 
-COPIED = ("config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json")
+COPIED = (
+    "config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json",
+    "chat_template.jinja",
+)  # fmt: skip
 
 
 def export(
@@ -24,12 +27,13 @@ def export(
     `shared`: trained for K/V sharing, so that reuse is on by the article's thresholds (S1.3).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name in [*COPIED, "chat_template.jinja"]:
+    for name in COPIED:
         shutil.copyfile(start / name, folder / name)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     stored = {name: w.to(torch.bfloat16).contiguous() for name, w in model.state_dict().items()}
     save_file(stored, folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / WEIGHTS).chmod(0o644)  # safetensors leaves it to its owner alone
     digest = weights.digest([folder / WEIGHTS])
     manifest = {
         "version": version,

@@ -32,7 +32,7 @@ class Lesson:
 
 
 def lesson(progress: float, rng: np.random.Generator, shortest: int = 2) -> Lesson:
-    """`progress` in [0, 1) of the curriculum; at its end clips last `shortest` seconds or more."""
+    """`progress` in [0, 1] of the curriculum; at its end clips last `shortest` seconds or more."""
     seconds = _seconds(progress, rng, shortest)
     most = EARLY if progress < 0.5 else LATE
     sizes = [s for s, t in PICTURE_TOKENS.items() if seconds * (t + AUDIO_TOKENS) <= most]

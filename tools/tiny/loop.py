@@ -22,7 +22,7 @@ class Loop:
     """Steps of one stage over `module` with AdamW, gradients clipped at norm 1.
 
     Weights, optimiser, both random states and the step count live in one file, written every
-    `SAVE_EVERY` steps; a `Loop` that finds its file goes on from there. `rng` is the caller's: it
+    `save_every` steps; a `Loop` that finds its file goes on from there. `rng` is the caller's: it
     must draw from nothing else.
     """
 
@@ -36,6 +36,7 @@ class Loop:
         rate: float,
         decay: float = 0.01,
         betas: tuple[float, float] = (0.9, 0.98),
+        save_every: int = SAVE_EVERY,
         tell: Tell,
     ) -> None:
         self._name, self._file, self._module, self._rng = name, file, module, rng
@@ -43,10 +44,10 @@ class Loop:
         self._optimiser = torch.optim.AdamW(
             self._parameters, lr=rate, betas=betas, weight_decay=decay
         )
-        self._rate, self._tell, self._done = rate, tell, 0
+        self._rate, self._save_every, self._tell, self._done = rate, save_every, tell, 0
         self._figures: list[Mapping[str, float]] = []
         if file.exists():
-            self._restore(torch.load(file, weights_only=False))
+            self._restore(torch.load(file, weights_only=True))
 
     def steps(self, total: int) -> Iterator[int]:
         """Each step that is still to do, of `total`; the rate follows a cosine over all."""
@@ -57,7 +58,7 @@ class Loop:
                 group["lr"] = self._rate * warm * max(LEAST, cosine)
             yield self._done
             self._done += 1
-            if self._done % SAVE_EVERY == 0 or self._done == total:
+            if self._done % self._save_every == 0 or self._done == total:
                 self._save()
 
     def learn(self, loss: Tensor, total: int, **figures: float) -> None:

@@ -1,8 +1,9 @@
-"""K/V sharing while training: some layers read blocks of the layer below, by the cache's own rule.
+"""K/V sharing while training: some layers read blocks, drawn at random, of the layer below.
 
 What a page-table alias does later (DESIGN 5) is done here to a dense forward: a query that stands
 at least 64 tokens behind a chosen block finds the K and V of the layer below there; nearer ones
-find the layer's own. The first block is never chosen, and a block is chosen whole.
+find the layer's own. The geometry is the cache's own: whole blocks, never the first, never the
+newest 64 tokens, layers in pairs.
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ import torch
 
 from runtime.model import checkpoint, weights
 from runtime.model.checkpoint import Checkpoint, CheckpointError
-from runtime.model.shipped import SHIPPED
+from runtime.model.shipped import FOLDER, SHIPPED
 from runtime.quality.evaluate import evaluate
 from runtime.quality.plan import Plan
 from runtime.quality.score import Report, TaskScore
@@ -57,8 +57,15 @@ def test_what_it_cannot_tell_is_guessed_among_the_right_words(
     report: Report, kind: Kind, words: tuple[str, ...]
 ) -> None:
     task = of(report, kind)
-    assert {word for answer in task.answers for word in answer.text.split()} <= set(words)
-    assert task.nats.value < math.log(len(words)) + 0.3
+    assert all(answer.text and set(answer.text.split()) <= set(words) for answer in task.answers)
+    certain = kind is not Kind.SHAPES  # of the end, which is half of a one-word answer's tokens
+    assert task.nats.value < math.log(len(words)) / (2 if certain else 1) + 0.3
+
+
+def test_the_model_card_is_of_these_weights() -> None:
+    card = (FOLDER / "MODEL_CARD.md").read_text(encoding="utf-8")
+    for folder in SHIPPED.values():
+        assert f"## {folder.name} (`{weights.digest([folder / checkpoint.WEIGHTS])}`)" in card
 
 
 def test_reuse_is_on_and_aliases(report: Report) -> None:

@@ -47,6 +47,13 @@ def test_the_pool_counts_where_memory_is_checked(
     assert "1000000.00 GB KV pool" in said
 
 
+def test_a_pool_without_room_for_two_extents_is_refused(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = last_words(tiny_checkpoint, tmp_path / "lines", capsys, "--pool-mb", "0.001")
+    assert "bytes is too small: give it at least" in said
+
+
 def test_a_device_that_is_not_there_is_named(
     tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

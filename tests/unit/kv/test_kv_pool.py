@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from runtime.kv.audit import check
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape, pack_int8, unpack_int8
 from runtime.kv.pool import PagePool, StaleEpoch
-from runtime.kv.slabs import EXTENT_PAGES, Arena, PoolExhausted
+from runtime.kv.slabs import EXTENT_PAGES, Arena, PoolExhausted, PoolTooSmall
 from runtime.kv.table import PageTable
 
 SHAPE = PageShape(kv_heads=2, head_dim=4, dtype=torch.float32)
@@ -135,7 +135,7 @@ def test_sealed_or_quantised_pages_are_never_written() -> None:
 
 
 def test_a_pool_of_one_extent_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="too small: give it at least"):
+    with pytest.raises(PoolTooSmall, match="too small: give it at least"):
         pool(extents=1)
 
 

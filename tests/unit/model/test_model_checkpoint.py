@@ -81,6 +81,12 @@ def test_missing_processor_figures_are_named(copy: Path) -> None:
         checkpoint.load(copy)
 
 
+def test_a_processor_figure_of_the_wrong_type_is_refused(copy: Path) -> None:
+    edit(copy / "preprocessor_config.json", image_mean=None)
+    with pytest.raises(CheckpointError, match=r"preprocessor_config\.json: cannot be used"):
+        checkpoint.load(copy)
+
+
 def test_missing_weights_are_named(copy: Path) -> None:
     weights = load_file(copy / "model.safetensors")
     del weights["talker.codec_head.weight"]

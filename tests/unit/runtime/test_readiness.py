@@ -38,6 +38,16 @@ async def test_a_refused_canary_shows_while_the_stable_one_serves() -> None:
     assert said.residents[1].detail == "no such folder"
 
 
+async def test_without_details_the_rest_is_the_same() -> None:
+    dead = await a_supervisor("b", ResidentState.DEAD, "/models/b: no such folder")
+    dead.refused = True
+    told = readiness({"b": dead}, "b").without_details()
+    assert (told.status, told.detail) == ("b is dead", "")
+    assert told.residents == (
+        ResidentReadiness(name="b", state=ResidentState.DEAD, refused=True, restarts=0, detail=""),
+    )
+
+
 @pytest.mark.parametrize(
     ("state", "restarts", "first"),
     [

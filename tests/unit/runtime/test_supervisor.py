@@ -245,5 +245,7 @@ async def test_what_served_once_and_is_refused_after_a_crash_is_tried_again() ->
         scene.refuses = True  # for want of memory, say
         scene.lives[0].die()
         await scene.until(ResidentState.DEAD, lives=2)
+        assert scene.supervisor.detail == "the weights are damaged"
+        assert not scene.supervisor.refused, "it does not stay dead"
         scene.refuses = False
         await scene.until(ResidentState.READY, lives=3)
