@@ -60,12 +60,13 @@ def _word_waves(word: str) -> list[int]:
     return tones + [_PLACES[REST, 0]] * 2 * REST_FRAMES
 
 
-def codes_of(words: Sequence[str], voice: str) -> Codes:
-    """(8, 5 * words): the frames that speak `words`, one per token of text."""
+def codes_of(words: Sequence[str], voice: str, spoken_before: int = 0) -> Codes:
+    """(8, 5 * words): the frames that speak `words`, one per token of text; `spoken_before` words
+    of the answer stand before them."""
     level = VOICES.index(voice)
     subs = [
         (wave, level, place % CODEBOOK, sub)
-        for place, word in enumerate(words)
+        for place, word in enumerate(words, start=spoken_before)
         for sub, wave in enumerate(_word_waves(word))
     ]
     return np.array(subs, np.int64).reshape(-1, GROUPS).T

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from runtime.quality.tones import WORDS
 from tools.tiny.loop import Loop
-from tools.tiny.speech_codes import VOICES, codes_of, waveform
+from tools.tiny.speech_codes import CODEBOOK, VOICES, Codes, codes_of, waveform
 
 UTTERANCES, WORDS_EACH = 8, 4  # of a batch
 SPOKEN = (*WORDS, "unknown", ",")
@@ -18,18 +18,18 @@ SPECTRA = (256, 1024)  # windows in samples
 def train(code2wav: Any, loop: Loop, steps: int, rng: np.random.Generator) -> None:
     """L1 on the samples and the distance of two magnitude spectra."""
     for _ in loop.steps(steps):
-        drawn = [
-            codes_of(
-                [SPOKEN[i] for i in rng.integers(len(SPOKEN), size=WORDS_EACH)],
-                VOICES[rng.integers(len(VOICES))],
-            )
-            for _ in range(UTTERANCES)
-        ]
+        drawn = [_utterance(rng) for _ in range(UTTERANCES)]
         made = unclipped(code2wav, torch.from_numpy(np.stack(drawn)))
         wanted = torch.from_numpy(np.stack([waveform(codes) for codes in drawn]))
         wanted = wanted[:, : made.shape[1]]  # the decoder ends early by its look-ahead
         error = (made - wanted).abs().mean()
         loop.learn(5.0 * error + 0.3 * _spectral(made, wanted), steps, error=error.item())
+
+
+def _utterance(rng: np.random.Generator) -> Codes:
+    """Out of the middle of an answer: every count of words is met."""
+    words = [SPOKEN[i] for i in rng.integers(len(SPOKEN), size=WORDS_EACH)]
+    return codes_of(words, VOICES[rng.integers(len(VOICES))], int(rng.integers(CODEBOOK)))
 
 
 def unclipped(code2wav: Any, codes: Tensor) -> Tensor:

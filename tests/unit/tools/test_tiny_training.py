@@ -101,6 +101,13 @@ def test_the_codes_of_an_answer_sound_like_it(voice: str) -> None:
     assert read_back(sound, RATE) == words
 
 
+def test_the_count_of_words_goes_on_and_changes_no_sound() -> None:
+    first, later = codes_of(["red", "two"], "ethan"), codes_of(["red", "two"], "ethan", 127)
+    assert np.array_equal(waveform(first), waveform(later))
+    assert np.unique(later[2]).tolist() == [0, 127]
+    assert np.array_equal(np.delete(first, [2, 6], axis=0), np.delete(later, [2, 6], axis=0))
+
+
 def test_voices_differ_in_level_alone() -> None:
     quiet, loud = (waveform(codes_of(["red"], voice)) for voice in (VOICES[0], VOICES[-1]))
     assert np.allclose(loud, 2 * quiet)
