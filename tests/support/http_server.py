@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseServer
+from typing import TypeVar
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing on stderr."""
 
 
+Served = TypeVar("Served", bound=BaseServer)
+
+
 @contextmanager
-def recording_server() -> Iterator[Server]:
-    """A server on a free port, from its start to its end."""
-    with Server() as server:
+def running(server: Served) -> Iterator[Served]:
+    """`server` on a thread of its own, from its start to its end."""
+    with server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -74,3 +79,8 @@ def recording_server() -> Iterator[Server]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def recording_server() -> AbstractContextManager[Server]:
+    """A server on a free port, from its start to its end."""
+    return running(Server())

@@ -1,8 +1,6 @@
 """An OTLP collector that only remembers."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -10,6 +8,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.support.http_server import running
 
 
 class Receiver(ThreadingHTTPServer):
@@ -62,17 +62,9 @@ class _Remember(BaseHTTPRequestHandler):
         """Say nothing on stderr."""
 
 
-@contextmanager
-def receiving() -> Iterator[Receiver]:
+def receiving() -> AbstractContextManager[Receiver]:
     """A receiver on a free port, from its start to its end."""
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    return running(Receiver())
 
 
 def attributes(of: Span | Span.Event) -> dict[str, object]:
