@@ -60,7 +60,7 @@ class RuntimeSettings(_Settings):
     control_token: str | None = None  # None: `/control` answers to loopback only
     drills: bool = False
     remote_media: bool = False  # whether `http` URLs of media are fetched (runtime/remote.py)
-    default_max_tokens: Positive = 24
+    default_max_tokens: Positive = 64
     video_fps: Annotated[float, Field(gt=0.0)] = 2.0
     limits: MediaLimits = MediaLimits()
     lines: RedLines = RedLines()

@@ -2,7 +2,8 @@
 
 Two processes, one per core. One trains the encoders, fills the bank of encoded seconds, trains
 Thinker and Talker on it, and goes on for the second version. The other trains Code2Wav, then, on
-the same encoders and bank, a control without K/V sharing. A run that was stopped goes on where it
+the same encoders and bank, a control without K/V sharing. Then each gives one version's Talker its
+last course. A run that was stopped goes on where it
 was when it is started again with the same folder.
 """
 
@@ -26,12 +27,14 @@ from tools.tiny import start, vocoder
 from tools.tiny.bank import Bank, fill
 from tools.tiny.dialogue_training import DialogueTraining
 from tools.tiny.export import export
+from tools.tiny.long_speech import LongSpeech
 from tools.tiny.loop import SAVE_EVERY, Loop, Tell
 from tools.tiny.senses import SIZES, Senses
 
 SKELETON, BANK, RECIPE = "start", "bank.pt", "recipe.json"
 FIRST, SECOND, CONTROL = "tiny-omni-1", "tiny-omni-2", "control"
 RATE = 2e-3
+LONG_SPEECH_RATE = 7e-4
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Steps of each stage; all of it takes under an hour on 2 cores."""
+    """Steps of each stage; all of it takes about an hour on 2 cores."""
 
     seed: int = 1
     senses: int = 1000
@@ -60,6 +63,7 @@ class Recipe:
         Course("long-clips", 6, 1600, 1e-3, shortest=8, speaks=False),
         Course("further", 7, 250, 3e-4, shortest=4),
     )
+    long_speech: int = 450  # of each version's Talker alone
     second: tuple[Course, ...] = (Course("further-still", 8, 250, 3e-4, shortest=4),)
     shrink: int = 1  # what the steps were divided by, and the bank is
 
@@ -85,6 +89,7 @@ class Recipe:
             self,
             senses=max(1, self.senses // by),
             vocoder=max(1, self.vocoder // by),
+            long_speech=max(1, self.long_speech // by),
             first=less(self.first),
             second=less(self.second),
             shrink=by,
@@ -145,6 +150,16 @@ class Stages:
         loop = self._loop(name, self.model.code2wav, rng, RATE, decay=0.0, betas=(0.8, 0.99))
         vocoder.train(self.model.code2wav, loop, self._recipe.vocoder, rng)
 
+    def long_speech(self, version: str) -> None:
+        """Of a version that is trained but for this."""
+        self.model.load_state_dict(torch.load(self._folder / f"{version}.weights"))
+        self._learn("talker")
+        torch.manual_seed(self._recipe.seed)
+        rng = self._rng(9)
+        bank = Bank.of(torch.load(self._folder / BANK)["bank"])
+        loop = self._loop(f"{version}-speech", self.model, rng, LONG_SPEECH_RATE)
+        LongSpeech(self._checkpoint, bank, rng).run(loop, self._recipe.long_speech)
+
     def save(self, name: str) -> None:
         """The whole model as it is now."""
         torch.save(self.model.state_dict(), self._folder / f"{name}.weights")
@@ -184,6 +199,25 @@ def train_vocoder_and_control(folder: Path, recipe: Recipe, tell: Tell) -> None:
     stages.save(CONTROL)
 
 
+def train_first_voice(folder: Path, recipe: Recipe, tell: Tell) -> None:
+    _train_voice(FIRST, folder, recipe, tell)
+
+
+def train_second_voice(folder: Path, recipe: Recipe, tell: Tell) -> None:
+    _train_voice(SECOND, folder, recipe, tell)
+
+
+def _train_voice(version: str, folder: Path, recipe: Recipe, tell: Tell) -> None:
+    stages = Stages(folder, recipe, tell)
+    stages.long_speech(version)
+    stages.save(_voiced(version))
+
+
+def _voiced(version: str) -> str:
+    """The weights of a version that ships, all courses behind it."""
+    return f"{version}-voiced"
+
+
 def _await(file: Path) -> Path:
     """The other process makes it."""
     while not file.exists():
@@ -198,7 +232,8 @@ def assemble(folder: Path, recipe: Recipe) -> None:
     spoken = torch.load(folder / "vocoder.weights")
     spoken = {name: w for name, w in spoken.items() if name.startswith("code2wav.")}
     for version in (FIRST, SECOND, CONTROL):
-        model.load_state_dict({**torch.load(folder / f"{version}.weights"), **spoken})
+        trained = version if version == CONTROL else _voiced(version)
+        model.load_state_dict({**torch.load(folder / f"{trained}.weights"), **spoken})
         export(
             model,
             skeleton,
@@ -219,9 +254,14 @@ def run(folder: Path, recipe: Recipe) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     keep_to(folder, recipe)
     tiny.create(folder / SKELETON, version=SKELETON, seed=recipe.seed)
+    _in_processes([train_pair, train_vocoder_and_control], folder, recipe)
+    _in_processes([train_first_voice, train_second_voice], folder, recipe)
+    assemble(folder, recipe)
+
+
+def _in_processes(work: list[Callable[..., None]], folder: Path, recipe: Recipe) -> None:
     context = mp.get_context("spawn")
     told: mp.Queue[tuple[str, int, int, Mapping[str, float]]] = context.Queue()
-    work: list[Callable[..., None]] = [train_pair, train_vocoder_and_control]
     processes = [context.Process(target=_work, args=(one, folder, recipe, told)) for one in work]
     for process in processes:
         process.start()
@@ -231,7 +271,6 @@ def run(folder: Path, recipe: Recipe) -> None:
         for process in processes:
             process.terminate()
             process.join()
-    assemble(folder, recipe)
 
 
 def keep_to(folder: Path, recipe: Recipe) -> None:
@@ -281,7 +320,7 @@ def main(
     seed: Annotated[int, typer.Option(min=0, max=999, help="of weights and data")] = 1,
     shrink: Annotated[int, typer.Option(min=1, help="divide all steps: a trial of the path")] = 1,
 ) -> None:
-    """Train tiny-omni-1, tiny-omni-2 and the control; under an hour on 2 cores."""
+    """Train tiny-omni-1, tiny-omni-2 and the control; about an hour on 2 cores."""
     run(folder, Recipe(seed=seed).shrunk(shrink) if shrink > 1 else Recipe(seed=seed))
 
 

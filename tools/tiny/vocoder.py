@@ -18,7 +18,7 @@ SPECTRA = (256, 1024)  # windows in samples
 def train(code2wav: Any, loop: Loop, steps: int, rng: np.random.Generator) -> None:
     """L1 on the samples and the distance of two magnitude spectra."""
     for _ in loop.steps(steps):
-        drawn = [_utterance(rng) for _ in range(UTTERANCES)]
+        drawn = [draw_utterance(rng) for _ in range(UTTERANCES)]
         made = unclipped(code2wav, torch.from_numpy(np.stack(drawn)))
         wanted = torch.from_numpy(np.stack([waveform(codes) for codes in drawn]))
         wanted = wanted[:, : made.shape[1]]  # the decoder ends early by its look-ahead
@@ -26,7 +26,7 @@ def train(code2wav: Any, loop: Loop, steps: int, rng: np.random.Generator) -> No
         loop.learn(5.0 * error + 0.3 * _spectral(made, wanted), steps, error=error.item())
 
 
-def _utterance(rng: np.random.Generator) -> Codes:
+def draw_utterance(rng: np.random.Generator) -> Codes:
     """Out of the middle of an answer: every count of words is met."""
     words = [SPOKEN[i] for i in rng.integers(len(SPOKEN), size=WORDS_EACH)]
     return codes_of(words, VOICES[rng.integers(len(VOICES))], int(rng.integers(CODEBOOK)))

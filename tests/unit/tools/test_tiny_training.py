@@ -13,7 +13,7 @@ from runtime.kv.reuse import AtRandom, ReusePolicy
 from runtime.kv.tokens import PromptTokens
 from runtime.quality.tones import WORDS, read_back
 from tests.unit.kv.tiny_text import TinyText, cache, opened, prompt
-from tools.tiny import sharing
+from tools.tiny import sharing, vocoder
 from tools.tiny.lessons import BATCH_TOKENS, LONGEST_S, lesson
 from tools.tiny.loop import SAVE_EVERY, Loop
 from tools.tiny.sharing import Sharing, draw_sharing
@@ -106,6 +106,12 @@ def test_the_count_of_words_goes_on_and_changes_no_sound() -> None:
     assert np.array_equal(waveform(first), waveform(later))
     assert np.unique(later[2]).tolist() == [0, 127]
     assert np.array_equal(np.delete(first, [2, 6], axis=0), np.delete(later, [2, 6], axis=0))
+
+
+def test_the_vocoder_meets_every_count_of_words() -> None:
+    rng = np.random.default_rng(0)
+    met = np.concatenate([vocoder.draw_utterance(rng)[2] for _ in range(600)])
+    assert np.unique(met).tolist() == list(range(CODEBOOK))
 
 
 def test_voices_differ_in_level_alone() -> None:
