@@ -73,7 +73,7 @@ def ready(checkpoint: Checkpoint, settings: EngineSettings, cache: KvCache) -> R
         pool_epoch=cache.pool.epoch,
         layers=cache.pool.layers,
         page_bytes=cache.pool.shape.native_bytes,
-        pool_pages=cache.pool.arena.extents * EXTENT_PAGES,
+        pool_pages=cache.pool.arena.books.count * EXTENT_PAGES,
         samples_per_frame=CodecStream(checkpoint).samples_per_frame,
         capabilities=Capabilities(
             flush=True,

@@ -9,7 +9,7 @@ from msgspec import structs
 from monitors.contract import DrillKind, DrillOrder, DrillReport, Name
 from runtime.kv.cache import KvCache
 from runtime.kv.formats import PAGE_TOKENS
-from runtime.kv.pool import Pages
+from runtime.kv.records import Pages
 from runtime.kv.slabs import PoolExhausted
 from runtime.kv.tokens import TEXT
 from runtime.model.prompt import Prompt, Segment
@@ -94,7 +94,7 @@ class Drills:
                 page = np.array([self._cache.new_page(len(pages) % pool.layers, TEXT)])
             except PoolExhausted:
                 return False
-            pool.fill[page], pool.sealed[page] = PAGE_TOKENS, True
+            pool.records.fill[page], pool.records.sealed[page] = PAGE_TOKENS, True
             pool.pin(page)
             pool.release(page)
             pages.append(int(page[0]))

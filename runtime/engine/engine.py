@@ -25,7 +25,7 @@ from runtime.engine.scheduler import (
     prefill_urgency,
 )
 from runtime.engine.speech import Speech
-from runtime.kv.cache import PromptTooLong
+from runtime.kv.admission import PromptTooLong
 from runtime.kv.slabs import PoolExhausted
 from runtime.model.checkpoint import Checkpoint
 from runtime.model.processor import Processor, PromptError
@@ -186,7 +186,7 @@ class Engine:
             prefix_hit_tokens=cache.prefix_hit_tokens,
             prefix_lookup_tokens=cache.prefix_lookup_tokens,
             reserved_bytes=cache.reserved_bytes(),
-            block_fill=cache.pool.fill_rate(),
+            block_fill=cache.fill_rate(),
             running=running,
             waiting=len(self._requests) - running,
             busy_s=self._busy_s,

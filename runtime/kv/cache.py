@@ -5,7 +5,7 @@ step saw; between steps `settle` moves pages. All of it belongs to one thread.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic
 
 import numpy as np
@@ -14,16 +14,20 @@ from torch import Tensor
 
 from monitors.cache_table import CacheCell
 from monitors.contract import KvRung
+from runtime.kv.account import fill_rate, held_before
+from runtime.kv.admission import Admission
 from runtime.kv.audit import check
 from runtime.kv.encoders import EncoderCache, T
 from runtime.kv.entropy import EntropyBuffer
-from runtime.kv.formats import PageShape
+from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.index import Entry, KeyScope, PrefixIndex, block_keys
-from runtime.kv.pool import PagePool, Pages
+from runtime.kv.packing import Packer
+from runtime.kv.pool import PagePool
+from runtime.kv.records import Pages
 from runtime.kv.residency import ResidencyTable
 from runtime.kv.reuse import NEWEST_TOKENS, SINK_BLOCKS, ReusePolicy, off
-from runtime.kv.sequence import Sequence
-from runtime.kv.slabs import EXTENT_PAGES, PoolExhausted
+from runtime.kv.sequence import Need, Sequence
+from runtime.kv.slabs import PoolExhausted
 from runtime.kv.step import Observation, PagedStep, Span
 from runtime.kv.table import PageTable
 from runtime.kv.tiers import TierLimits, Tiers
@@ -32,13 +36,10 @@ from runtime.kv.tokens import MODALITIES, TEXT, PromptTokens, complete_blocks, l
 SIDE_SHARE = 0.125  # of the pool's bytes, each: encoder outputs, and Talker states
 
 
-class PromptTooLong(ValueError):
-    """The prompt and its answer can never fit the pool; the client can mend it."""
-
-
 @dataclass(frozen=True)
 class CacheSettings:
-    """`pool_bytes` covers pages, encoder outputs and Talker states together."""
+    """`pool_bytes` covers device pages, encoder outputs and Talker states together, `host_bytes`
+    the pages under pressure. `storage` is the form that complete blocks are packed into."""
 
     pool_bytes: int
     layers: int
@@ -49,6 +50,8 @@ class CacheSettings:
     limits: TierLimits = field(default_factory=TierLimits)
     reuse: ReusePolicy = field(default_factory=lambda: off("uncalibrated"))
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    storage: Format = Format.NATIVE
+    host_bytes: int | None = None  # None: as much as the pool
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class KvCache(Generic[T]):
             settings.pool_bytes - 2 * side,
             settings.epoch,
             settings.device,
+            host_bytes=settings.host_bytes,
         )
         self.reuse = settings.reuse
         self.encoders: EncoderCache[T] = EncoderCache(side)
@@ -81,6 +85,14 @@ class KvCache(Generic[T]):
         self.tiers = Tiers(self.pool, self.entropy, settings.limits)
         self.prefix_hit_tokens = 0
         self.prefix_lookup_tokens = 0
+        self._packer = Packer(
+            self.pool.moves, settings.storage, settings.layers, _waiting(settings.reuse)
+        )
+        self._admission = Admission(
+            self.pool,
+            self.pool.contents.page_bytes(settings.storage),
+            self.pool.contents.page_bytes(max(settings.storage, Format.INT8)),
+        )
         self._index = PrefixIndex(self.pool, side)
         self._weights_digest = settings.weights_digest
         self._observe_every = settings.observe_every
@@ -91,7 +103,7 @@ class KvCache(Generic[T]):
     @property
     def capacity(self) -> int:
         """Native pages a single sequence could ever have."""
-        return (self.pool.arena.extents - 1) * EXTENT_PAGES
+        return self.pool.arena.native_pages
 
     @property
     def live_sequences(self) -> int:
@@ -104,11 +116,11 @@ class KvCache(Generic[T]):
 
         Raises `PromptTooLong`.
         """
-        reserved = self._pages_needed(tokens, max_new)
+        need = self._need(tokens, max_new)
         table = PageTable(self.pool, len(tokens) + max_new)
         root = KeyScope(self._weights_digest, self.reuse.digest, self.pool.epoch).root(salt)
         keys = block_keys(tokens, root)
-        sequence = Sequence(tokens, table, self.entropy.open(), root, keys, write, reserved)
+        sequence = Sequence(tokens, table, self.entropy.open(), root, keys, write, need)
         self._adopt_prefix(sequence)
         self._sequences.append(sequence)
         if not self._fits():
@@ -125,6 +137,25 @@ class KvCache(Generic[T]):
             self.entropy.close(sequence.row)
             sequence.table.close()
             sequence.states = None
+
+    def fork(self, sequence: Sequence) -> Sequence | None:
+        """A second sequence that goes on from where this one is, or `None` while the pool has no
+        room. It leaves no trace in the index. Raises `PoolExhausted`."""
+        table = sequence.table.fork(self._new_block)
+        twin = replace(
+            sequence,
+            table=table,
+            row=self.entropy.fork(sequence.row),
+            write=False,
+            states=None if sequence.states is None else sequence.states.clone(),
+            hit=sequence.hit.copy(),
+            lookup=sequence.lookup.copy(),
+        )
+        self._sequences.append(twin)
+        if not self._fits():
+            self.close(twin)
+            return None
+        return twin
 
     def grow(self, sequence: Sequence, count: int) -> Span:
         """Room for the next `count` tokens; evicts unused prefixes. Raises `PoolExhausted`."""
@@ -145,6 +176,7 @@ class KvCache(Generic[T]):
         if seen is not None:
             self._take_in(sequence, start, seen)
         self._decide_reuse(sequence)
+        self._packer.pack(sequence)
         self._insert_complete(sequence)
 
     # ------------------------------------------------------------ orders
@@ -168,7 +200,7 @@ class KvCache(Generic[T]):
 
     def stale(self, epoch: int) -> Stale:
         """What is held of epochs before `epoch`."""
-        held = self.pool.held_before(epoch)
+        held = held_before(self.pool.records, epoch)
         states, state_bytes = self._index.states_before(epoch)
         encoded, encoded_bytes = self.encoders.held_before(epoch)
         return Stale(
@@ -185,7 +217,7 @@ class KvCache(Generic[T]):
             try:
                 return self.pool.allocate(layer, modality, self.pool.epoch)
             except PoolExhausted:
-                if not self._index.evict():
+                if not (self._index.evict() or self.tiers.make_room(self._sequences)):
                     raise
 
     # ------------------------------------------------------------ what is so
@@ -215,37 +247,28 @@ class KvCache(Generic[T]):
         """Device bytes taken in all: pages, Talker states and encoder outputs."""
         return self.pool.arena.nbytes + self._index.state_bytes + self.encoders.nbytes
 
+    def fill_rate(self) -> float | None:
+        """Share of the slots of live pages in use; `None` while nothing is live."""
+        return fill_rate(self.pool.records, PAGE_TOKENS)
+
     def check(self) -> tuple[str, ...]:
         """Broken invariants in words; empty is good."""
         uses = (sequence.table.matrix().ravel() for sequence in self._sequences)
         return check(self.pool, uses, self._index.pages())
 
     # ------------------------------------------------------------ inside
-    def _pages_needed(self, tokens: PromptTokens, max_new: int) -> int:
+    def _need(self, tokens: PromptTokens, max_new: int) -> Need:
         answer = np.full(max_new, TEXT, np.int8)
         blocks = len(layout(np.concatenate([tokens.codes, answer])))
-        needed = blocks * self.pool.layers
-        if needed > self.capacity:
-            raise PromptTooLong(
-                f"a prompt of {len(tokens)} tokens and an answer of up to {max_new} need {needed}"
-                f" cache pages; this resident has {self.capacity}: send less or ask for less"
-            )
-        return needed
+        return self._admission.need(blocks, len(tokens), max_new)
 
     def _fits(self) -> bool:
         """Whether the open sequences have room. A lone one has none to wait for: a few unused int8
         pages can hold extents that count as less than they are."""
-        while self._room() < 0:
+        while self._admission.room(self._sequences) < 0:
             if len(self._sequences) > 1 or not self._index.evict():
                 return False
         return True
-
-    def _room(self) -> int:
-        """Native pages to be had, less what open sequences may still take."""
-        pool = self.pool
-        evictable = int(pool.account().evictable.sum()) // pool.shape.native_bytes
-        owed = sum(sequence.outstanding for sequence in self._sequences)
-        return pool.arena.free_native() + evictable - owed
 
     def _adopt_prefix(self, sequence: Sequence) -> None:
         """Take over cached blocks, but never the last prompt token: its logits are needed."""
@@ -260,6 +283,7 @@ class KvCache(Generic[T]):
         sequence.table.seal_complete()
         sequence.cached = sequence.table.length
         sequence.decided = sequence.indexed = len(found)
+        sequence.packed = sequence.packed_waiting = len(found)
 
     def _new_block(self, modality: int) -> Pages:
         pages = np.zeros(self.pool.layers, np.int64)
@@ -334,6 +358,11 @@ class KvCache(Generic[T]):
             for block in sequence.table.blocks:
                 counts[block.aliased, block.modality] += 1
         return counts
+
+
+def _waiting(reuse: ReusePolicy) -> frozenset[int]:
+    """Layers that an alias may concern, either end of it."""
+    return frozenset(layer - below for layer in reuse.layers for below in (0, 1))
 
 
 def _place(sequence: Sequence, block: int) -> bytes:

@@ -44,6 +44,12 @@ class EntropyBuffer:
             self._resize(len(self.values), max(stop, 2 * self.values.shape[2]))
         self.values[row, :, start:stop] = nats
 
+    def fork(self, row: int) -> int:
+        """A new row that begins as a copy of `row`."""
+        twin = self.open()
+        self.values[twin] = self.values[row]
+        return twin
+
     def close(self, row: int) -> None:
         self.values[row] = np.nan
         self._free.append(row)

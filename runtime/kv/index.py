@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from runtime.kv.pool import PagePool, Pages
+from runtime.kv.pool import PagePool
+from runtime.kv.records import Pages
 from runtime.kv.tokens import PromptTokens, complete_blocks
 
 Key = bytes
@@ -125,7 +126,7 @@ class PrefixIndex:
     def evict(self) -> bool:
         """Drop the least recently used leaf that no sequence uses; False when there is none."""
         for key, entry in self._entries.items():
-            if entry.children == 0 and not self._pool.uses[entry.pages].any():
+            if entry.children == 0 and not self._pool.records.uses[entry.pages].any():
                 self._remove(key)
                 return True
         return False

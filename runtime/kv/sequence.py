@@ -11,6 +11,23 @@ from runtime.kv.table import PageTable
 from runtime.kv.tokens import MODALITIES, TEXT, PromptTokens
 
 
+@dataclass(frozen=True)
+class Need:
+    """Pages a sequence may come to have, and what one takes once it is packed and before."""
+
+    pages: int
+    stored_bytes: int  # of a page at rest on the device
+    native_bytes: int
+    fresh: int  # pages that may be native at a time
+
+    def owed(self, taken: int) -> int:
+        """Bytes still to be taken when it has `taken` pages."""
+        left = max(0, self.pages - taken)
+        return left * self.stored_bytes + min(left, self.fresh) * (
+            self.native_bytes - self.stored_bytes
+        )
+
+
 def _mass() -> NDArray[np.float64]:
     return np.zeros(len(MODALITIES))
 
@@ -25,9 +42,11 @@ class Sequence:
     root: Key
     keys: list[Key]  # of the prompt's complete blocks
     write: bool  # False: leaves no trace in the index
-    reserved: int  # pages it may come to need in all
+    need: Need  # what it may come to take in all
     cached: int = 0  # prompt tokens found in the cache
     decided: int = 0  # blocks whose reuse is settled
+    packed: int = 0  # blocks whose pages are in the storage form, ...
+    packed_waiting: int = 0  # ... and those of layers that waited for the decision
     indexed: int = 0  # blocks that are in the index
     sampled: bool = False
     states: Tensor | None = None
@@ -39,10 +58,9 @@ class Sequence:
         return self.table.length >= len(self.tokens)
 
     @property
-    def outstanding(self) -> int:
-        """Pages of its reservation that it has not taken yet."""
-        taken = self.table.pool.layers * len(self.table.blocks)
-        return max(0, self.reserved - taken)
+    def taken(self) -> int:
+        """Page-table entries it has."""
+        return self.table.pool.layers * len(self.table.blocks)
 
     def next_codes(self, count: int) -> NDArray[np.int8]:
         """Modalities of its next `count` tokens: the prompt's, then text."""

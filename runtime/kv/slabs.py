@@ -1,16 +1,18 @@
-"""The memory under the pool: one preallocated device arena and a host slab that grows.
+"""The memory under the pool: one preallocated device arena, and a host slab that grows.
 
-The arena is cut into extents of eight native pages. An extent serves one format at a time and
-goes back to the common stock when its last page leaves, so quantising pages truly makes room.
+Memory is cut into extents of eight native pages. An extent serves slots of one size at a time
+and goes back to the common stock when its last slot is free, so that packing pages truly makes
+room.
 """
 
 import torch
 from torch import Tensor
 
-from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
+from runtime.kv.formats import PAGE_TOKENS, PageShape
 
 EXTENT_PAGES = 8
 PAGE_ROWS = 2 * PAGE_TOKENS  # rows of a native page: 16 of K, then 16 of V
+_SPARE_EXTENTS = 1  # kept from native pages: without room to pack into, a full pool stays full
 
 
 class PoolExhausted(RuntimeError):
@@ -21,127 +23,180 @@ class PoolTooSmall(ValueError):
     """The pool cannot hold the work it is for; the message says what to do."""
 
 
-class Arena:
-    """Device bytes of a pool. A slot numbers a page within its format.
+class Extents:
+    """The books of a slab: which slots are taken. Slot `s` of a size is number `s % per` in
+    extent `s // per`, where `per` slots of that size fit an extent."""
 
-    Raises `PoolTooSmall` where not even two extents fit.
-    """
+    def __init__(self, extent_bytes: int) -> None:
+        self.extent_bytes = extent_bytes
+        self.count = 0
+        self.used_bytes = 0
+        self.peak_bytes = 0  # the most that was used since `mark_peak`
+        self._stock: list[int] = []
+        self._open: dict[int, dict[int, list[int]]] = {}  # size -> extent -> its free slots
+        self._served: dict[int, int] = {}  # size -> extents that serve it
 
-    def __init__(self, shape: PageShape, pool_bytes: int, device: torch.device) -> None:
-        extent_bytes = EXTENT_PAGES * shape.native_bytes
-        self.extents = pool_bytes // extent_bytes
-        if self.extents < 2:
-            raise PoolTooSmall(
-                f"a pool of {pool_bytes} bytes is too small: give it at least {2 * extent_bytes}"
-            )
-        self._shape = shape
-        self._bytes = torch.zeros(self.extents * extent_bytes, dtype=torch.uint8, device=device)
-        self.per_extent = {
-            Format.NATIVE: EXTENT_PAGES,
-            Format.INT8: extent_bytes // shape.int8_bytes,
-        }
-        self.rows = self._bytes.view(shape.dtype).view(-1, shape.kv_heads, shape.head_dim)
-        int8 = self._bytes.view(self.extents, extent_bytes)
-        used = self.per_extent[Format.INT8] * shape.int8_bytes
-        self._int8 = int8[:, :used].unflatten(1, (self.per_extent[Format.INT8], -1))
-        self._stock = list(reversed(range(self.extents)))
-        self._served: list[Format | None] = [None] * self.extents
-        self._open: dict[Format, dict[int, list[int]]] = {form: {} for form in Format}
+    @property
+    def stock(self) -> int:
+        """Extents that serve nothing."""
+        return len(self._stock)
+
+    def per(self, size: int) -> int:
+        """Slots of `size` bytes in an extent."""
+        return self.extent_bytes // size
+
+    def add(self, count: int) -> None:
+        """More extents, behind the ones there are."""
+        self._stock[:0] = reversed(range(self.count, self.count + count))
+        self.count += count
+
+    def allocate(self, size: int, *, spare: int = 0) -> int:
+        """A free slot of `size` bytes, or `PoolExhausted` rather than touch the last `spare`
+        extents of the stock."""
+        room = self._open.setdefault(size, {})
+        if not room:
+            if len(self._stock) <= spare:
+                raise PoolExhausted(f"no slot of {size} bytes is free")
+            extent, per = self._stock.pop(), self.per(size)
+            self._served[size] = self._served.get(size, 0) + 1
+            room[extent] = list(reversed(range(extent * per, (extent + 1) * per)))
+        extent = next(iter(room))
+        slot = room[extent].pop()
+        if not room[extent]:
+            del room[extent]
+        self.used_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        return slot
+
+    def free(self, size: int, slot: int) -> None:
+        extent, room = slot // self.per(size), self._open[size]
+        slots = room.setdefault(extent, [])
+        slots.append(slot)
+        self.used_bytes -= size
+        if len(slots) == self.per(size):
+            del room[extent]
+            self._served[size] -= 1
+            self._stock.append(extent)
+
+    def mark_peak(self) -> None:
+        """Measure the peak from now."""
+        self.peak_bytes = self.used_bytes
+
+    def sizes(self) -> list[int]:
+        """Slot sizes in use."""
+        return [size for size, extents in self._served.items() if extents]
+
+    def used_slots(self, size: int) -> int:
+        return self._served.get(size, 0) * self.per(size) - self.free_slots(size)
+
+    def free_slots(self, size: int) -> int:
+        """Free slots in extents that serve `size` already."""
+        return sum(len(slots) for slots in self._open.get(size, {}).values())
+
+
+class Slab:
+    """Bytes in extents, read and written by slot."""
+
+    def __init__(self, extent_bytes: int, device: torch.device, *, pinned: bool = False) -> None:
+        self.books = Extents(extent_bytes)
+        self._device = device
+        self._pinned = pinned
+        self._bytes = self._blank(0)
 
     @property
     def nbytes(self) -> int:
         return self._bytes.numel()
 
-    def free_native(self) -> int:
-        """Native pages that `allocate` could still hand out."""
-        spread = sum(len(slots) for slots in self._open[Format.NATIVE].values())
-        return spread + EXTENT_PAGES * max(0, len(self._stock) - 1)
+    def slots(self, size: int) -> Tensor:
+        """All of it as slots of `size` bytes: `(extents, per extent, size)`."""
+        per = self.books.per(size)
+        whole = self._bytes.view(self.books.count, self.books.extent_bytes)
+        return whole[:, : per * size].unflatten(1, (per, size))
 
-    def allocate(self, form: Format) -> int:
-        """A free slot, or `PoolExhausted`. The last extent is kept for int8: without it a full
-        pool could not be quantised."""
-        room = self._open[form]
-        if not room:
-            if len(self._stock) <= (1 if form is Format.NATIVE else 0):
-                raise PoolExhausted(f"no {form.name.lower()} page is free on the device")
-            extent, size = self._stock.pop(), self.per_extent[form]
-            self._served[extent] = form
-            room[extent] = list(reversed(range(extent * size, (extent + 1) * size)))
-        extent = next(iter(room))
-        slot = room[extent].pop()
-        if not room[extent]:
-            del room[extent]
-        return slot
+    def read(self, size: int, slots: Tensor) -> Tensor:
+        """Bytes `(n, size)` of `slots` `(n,)`."""
+        per, slots = self.books.per(size), slots.to(self._device)
+        return self.slots(size)[slots // per, slots % per]
 
-    def free(self, form: Format, slot: int) -> None:
-        extent = slot // self.per_extent[form]
-        slots = self._open[form].setdefault(extent, [])
-        slots.append(slot)
-        if len(slots) == self.per_extent[form]:
-            del self._open[form][extent]
-            self._served[extent] = None
-            self._stock.append(extent)
+    def write(self, size: int, slots: Tensor, packed: Tensor) -> None:
+        per, slots = self.books.per(size), slots.to(self._device)
+        self.slots(size)[slots // per, slots % per] = packed.to(self._device)
 
-    def used_slots(self, form: Format) -> int:
-        """Slots handed out, from the arena's own books."""
-        free = sum(len(slots) for slots in self._open[form].values())
-        return self._served.count(form) * self.per_extent[form] - free
+    def free(self, size: int, slot: int) -> None:
+        self.books.free(size, slot)
 
-    def read_native(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """K and V `(n, 16, kv_heads, head_dim)` of native slots `(n,)`."""
-        pages = self.rows.view(-1, 2, *self._shape.half)[slots]
-        return pages[:, 0], pages[:, 1]
-
-    def read_int8(self, slots: Tensor) -> Tensor:
-        """Packed bytes `(n, int8_bytes)` of int8 slots `(n,)`."""
-        per = self.per_extent[Format.INT8]
-        return self._int8[slots // per, slots % per]
-
-    def write_int8(self, slots: Tensor, packed: Tensor) -> None:
-        per = self.per_extent[Format.INT8]
-        self._int8[slots // per, slots % per] = packed
+    def _blank(self, size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.uint8, device=self._device, pin_memory=self._pinned)
 
 
-class HostSlab:
-    """Int8 pages in host memory. It doubles when full and is given back when empty."""
+class Arena(Slab):
+    """Device bytes of a pool, all taken at once. Raises `PoolTooSmall` under two extents."""
 
-    _FIRST = 64
-
-    def __init__(self, shape: PageShape, *, pinned: bool) -> None:
-        self._page_bytes = shape.int8_bytes
-        self._pinned = pinned
-        self._pages = self._blank(0)
-        self._free: list[int] = []
+    def __init__(self, shape: PageShape, pool_bytes: int, device: torch.device) -> None:
+        extent_bytes = EXTENT_PAGES * shape.native_bytes
+        super().__init__(extent_bytes, device)
+        extents = pool_bytes // extent_bytes
+        if extents < 2:
+            raise PoolTooSmall(
+                f"a pool of {pool_bytes} bytes is too small: give it at least {2 * extent_bytes}"
+            )
+        self.books.add(extents)
+        self._bytes = self._blank(extents * extent_bytes)
+        self._native = shape.native_bytes
+        self.rows = self._bytes.view(shape.dtype).view(-1, shape.kv_heads, shape.head_dim)
 
     @property
-    def nbytes(self) -> int:
-        return self._pages.numel()
+    def native_pages(self) -> int:
+        """Native pages it could hold at most."""
+        return (self.books.count - _SPARE_EXTENTS) * EXTENT_PAGES
 
-    def used_slots(self) -> int:
-        return len(self._pages) - len(self._free)
+    def free_native(self) -> int:
+        """Native pages that `allocate` could still hand out."""
+        whole = max(0, self.books.stock - _SPARE_EXTENTS)
+        return self.books.free_slots(self._native) + EXTENT_PAGES * whole
 
-    def allocate(self) -> int:
-        if not self._free:
+    def allocate(self, size: int) -> int:
+        """A free slot, or `PoolExhausted`."""
+        return self.books.allocate(size, spare=_SPARE_EXTENTS if size == self._native else 0)
+
+
+class HostSlab(Slab):
+    """Packed pages in host memory, pinned where the pool is on an accelerator.
+
+    It doubles when full and is given back when empty. `limit` bounds its bytes.
+    """
+
+    _FIRST = 8  # extents
+
+    def __init__(self, shape: PageShape, limit: int, *, pinned: bool) -> None:
+        super().__init__(EXTENT_PAGES * shape.native_bytes, torch.device("cpu"), pinned=pinned)
+        self.limit = limit
+        self._most = limit // self.books.extent_bytes
+
+    def room(self, size: int) -> int:
+        """Slots of `size` that could still be had."""
+        books = self.books
+        unborn = self._most - books.count
+        return books.free_slots(size) + (books.stock + unborn) * books.per(size)
+
+    def allocate(self, size: int) -> int:
+        """A free slot, or `PoolExhausted` where `limit` is reached."""
+        try:
+            return self.books.allocate(size)
+        except PoolExhausted:
             self._grow()
-        return self._free.pop()
+            return self.books.allocate(size)
 
-    def free(self, slot: int) -> None:
-        self._free.append(slot)
-        if self.used_slots() == 0:
-            self._pages, self._free = self._blank(0), []
-
-    def read(self, slots: Tensor) -> Tensor:
-        """Packed bytes `(n, int8_bytes)`, on the host."""
-        return self._pages[slots]
-
-    def write(self, slots: Tensor, packed: Tensor) -> None:
-        self._pages[slots] = packed.to(self._pages.device)
-
-    def _blank(self, pages: int) -> Tensor:
-        return torch.zeros(pages, self._page_bytes, dtype=torch.uint8, pin_memory=self._pinned)
+    def free(self, size: int, slot: int) -> None:
+        super().free(size, slot)
+        if self.books.used_bytes == 0:
+            peak = self.books.peak_bytes
+            self.books = Extents(self.books.extent_bytes)
+            self.books.peak_bytes = peak
+            self._bytes = self._blank(0)
 
     def _grow(self) -> None:
-        old = self._pages
-        self._pages = self._blank(max(self._FIRST, 2 * len(old)))
-        self._pages[: len(old)] = old
-        self._free = list(reversed(range(len(old), len(self._pages))))
+        count = min(max(self._FIRST, self.books.count), self._most - self.books.count)
+        self.books.add(count)
+        old, self._bytes = self._bytes, self._blank(self.books.count * self.books.extent_bytes)
+        self._bytes[: len(old)] = old

@@ -33,7 +33,7 @@ class Observation:
     def __init__(self, pool: PagePool, span: Span) -> None:
         pages = span.table.matrix()
         kinds = len(MODALITIES)
-        self._on_device = ~pool.on_host[pages]
+        self._on_device = ~pool.records.on_host[pages]
         self._modality = np.array([block.modality for block in span.table.blocks])
         self._block_of = span.table.block_of.copy()
         onehot = torch.eye(kinds)[torch.from_numpy(span.table.codes.astype(np.int64))]

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.kv.formats import PAGE_TOKENS
-from runtime.kv.pool import PagePool, Pages
+from runtime.kv.pool import PagePool
+from runtime.kv.records import Pages
 
 
 @dataclass(eq=False)
@@ -84,7 +85,7 @@ class PageTable:
     def seal_complete(self) -> None:
         """After a write: complete blocks may now be quantised or moved."""
         for block in self.blocks[self._sealed : self.complete()]:
-            self.pool.sealed[block.pages] = True
+            self.pool.records.sealed[block.pages] = True
         self._sealed = self.complete()
 
     def alias(self, layer: int, index: int) -> None:
@@ -95,6 +96,27 @@ class PageTable:
         block.pages[layer] = below[0]
         block.aliased.append(layer)
         self.pool.release(own)
+
+    def fork(self, new_block: Callable[[int], Pages]) -> "PageTable":
+        """A table that goes on by itself from here: complete blocks are shared, an open one is
+        copied, as both will write to it. `new_block(modality)` allocates its column."""
+        twin = PageTable(self.pool, self.capacity)
+        twin.epoch, twin.length, twin._sealed = self.epoch, self.length, self._sealed
+        for name in ("_block_of", "_offset_of", "_codes"):
+            setattr(twin, name, getattr(self, name).copy())
+        for index, block in enumerate(self.blocks):
+            shared = index < self.complete()
+            pages = block.pages.copy() if shared else self._copied(block, new_block)
+            if shared:
+                self.pool.retain(pages)
+            received, aliased = block.received.copy(), list(block.aliased)
+            twin.blocks.append(Block(block.modality, pages, received, block.fill, aliased))
+        return twin
+
+    def _copied(self, block: Block, new_block: Callable[[int], Pages]) -> Pages:
+        pages = new_block(block.modality)
+        self.pool.copy(block.pages, pages)
+        return pages
 
     def close(self) -> None:
         """Give every entry back. A second call does nothing."""
@@ -120,4 +142,4 @@ class PageTable:
 
     def _record_fill(self) -> None:
         tail = self.blocks[-1]
-        self.pool.fill[tail.pages] = tail.fill
+        self.pool.records.fill[tail.pages] = tail.fill

@@ -1,4 +1,8 @@
-"""Moving pages under pressure (S1.4) and turning the pool to int8 (S4.1), a few pages a step."""
+"""Moving pages under pressure (S1.4) and turning the pool to int8 (S4.1), a few pages a step.
+
+A move to the host ends in the round after the one that began it: between devices the copy takes
+its time, and what was flushed meanwhile is refused.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +15,9 @@ from monitors.contract import KvRung
 from monitors.redlines import CacheLines
 from runtime.kv.entropy import EntropyBuffer
 from runtime.kv.formats import Format
-from runtime.kv.pool import PagePool, Pages
+from runtime.kv.moves import Departure
+from runtime.kv.pool import PagePool, StaleEpoch
+from runtime.kv.records import Pages
 from runtime.kv.table import PageTable
 
 
@@ -43,31 +49,50 @@ class Tiers:
         self._entropy = entropy
         self.limits = limits
         self.kv = KvRung.NATIVE
+        self.refused = 0  # moves that arrived after a flush
+        self._leaving: list[Departure] = []
 
     def settle(self, running: Sequence[Running]) -> int:
         """One bounded round of work; returns the pages moved. 0: nothing is left to do."""
+        moved = self._arrive() + self._quantise_some()
         share = self._pool.live_share()
-        moved = self._quantise_some()
         if share > self.limits.high:
             return moved + self._relieve(running)
         if share < self.limits.low:
             return moved + self._restore()
         return moved
 
+    def make_room(self, running: Sequence[Running]) -> int:
+        """Move pages to the host at once, where a step cannot wait for a round; how many moved."""
+        return self._arrive() + self._relieve(running) + self._arrive()
+
     def unquantised(self) -> Pages:
         """Device pages that INT8 wants and that are still native: live ones first."""
-        pool = self._pool
-        rows = (pool.form == Format.NATIVE) & pool.sealed
+        records = self._pool.records
+        rows = (records.form == Format.NATIVE) & records.sealed
         pages = np.flatnonzero(rows)
-        return pages[np.argsort(~pool.live()[pages], kind="stable")]
+        return pages[np.argsort(~records.live()[pages], kind="stable")]
+
+    def _arrive(self) -> int:
+        """End the moves that began before; the pool refuses those of a flushed epoch."""
+        leaving, self._leaving = self._leaving, []
+        moved = 0
+        for departure in leaving:
+            try:
+                self._pool.admit(departure.epoch)
+            except StaleEpoch:
+                self.refused += 1
+                continue
+            moved += self._pool.moves.arrive(departure)
+        return moved
 
     def _quantise_some(self) -> int:
         if self.kv is KvRung.NATIVE:
             return 0
-        return self._pool.quantise(self.unquantised()[: self.limits.pages_per_step])
+        return self._pool.moves.quantise(self.unquantised()[: self.limits.pages_per_step])
 
     def _relieve(self, running: Sequence[Running]) -> int:
-        """The share of running pages with the highest score goes to the host as int8."""
+        """The share of running pages with the highest score leaves for the host."""
         scored = list(self._scored(running))
         if not scored:
             return 0
@@ -75,7 +100,9 @@ class Tiers:
         nats = np.concatenate([n for _, n, _ in scored])[first]
         received = np.concatenate([r for _, _, r in scored])[first]
         count = min(int(np.ceil(self.limits.share * len(pages))), self.limits.pages_per_step)
-        return self._pool.offload(pages[np.argsort(-self._score(nats, received))[:count]])
+        chosen = pages[np.argsort(-self._score(nats, received))[:count]]
+        self._leaving = self._pool.moves.depart(chosen)
+        return sum(len(departure.pages) for departure in self._leaving)
 
     def _score(
         self, nats: NDArray[np.float64], received: NDArray[np.float64]
@@ -93,12 +120,14 @@ class Tiers:
 
         A sequence's first block stays: it holds the attention sinks.
         """
-        pool = self._pool
+        records = self._pool.records
         for sequence in running:
             table = sequence.table
             for index, block in enumerate(table.blocks[1:], start=1):
                 pages = block.pages
-                movable = pool.sealed[pages] & ~pool.on_host[pages] & (pool.pins[pages] == 0)
+                movable = (
+                    records.sealed[pages] & ~records.on_host[pages] & (records.pins[pages] == 0)
+                )
                 if movable.any():
                     yield (
                         pages[movable],
@@ -117,6 +146,6 @@ class Tiers:
 
     def _restore(self) -> int:
         """Host pages of running sequences come back while there is room below the watermark."""
-        pool = self._pool
-        wanted = np.flatnonzero(pool.on_host & (pool.form > 0) & (pool.uses > 0))
-        return pool.fetch(wanted[: self.limits.pages_per_step])
+        records = self._pool.records
+        wanted = np.flatnonzero(records.on_host_pages() & (records.uses > 0))
+        return self._pool.moves.fetch(wanted[: self.limits.pages_per_step])

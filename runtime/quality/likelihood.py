@@ -15,7 +15,7 @@ from monitors.contract import KvRung
 from runtime.engine.build import EngineSettings, build_cache
 from runtime.engine.forward import Forward
 from runtime.engine.request import Request
-from runtime.kv.cache import PromptTooLong
+from runtime.kv.admission import PromptTooLong
 from runtime.kv.slabs import PoolExhausted, PoolTooSmall
 from runtime.model import attention
 from runtime.model.checkpoint import Checkpoint

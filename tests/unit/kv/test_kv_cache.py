@@ -6,8 +6,11 @@ import torch
 
 from monitors.contract import KvRung
 from monitors.labels import Modality
-from runtime.kv.cache import KvCache, PromptTooLong
+from runtime.kv.admission import PromptTooLong
+from runtime.kv.cache import KvCache
+from runtime.kv.formats import Format
 from runtime.kv.pool import StaleEpoch
+from runtime.kv.quantise import Quantiser
 from runtime.kv.reuse import AtRandom, LowEntropy, ReusePolicy
 from runtime.kv.sequence import Sequence
 from runtime.kv.slabs import EXTENT_PAGES
@@ -33,7 +36,7 @@ def share(kv: KvCache, kind: str) -> float:
 
 def test_a_prompt_that_can_never_fit_is_refused_in_words() -> None:
     with pytest.raises(PromptTooLong, match="send less or ask for less"):
-        small(40).open(prompt((T, 500)), 10, salt="", write=True)
+        small(40, host_bytes=0).open(prompt((T, 500)), 10, salt="", write=True)
 
 
 def test_a_prompt_waits_while_others_may_need_the_room() -> None:
@@ -220,12 +223,14 @@ def test_pressure_moves_a_fifth_of_running_pages_to_the_host_and_brings_them_bac
     tiny.prefill(kv, running, observed=True)
     before = sum(c.live_bytes for c in kv.cells())
     moved = kv.settle()
+    assert sum(c.host_bytes for c in kv.cells()) == 0  # on their way
+    kv.settle()
     cells = kv.cells()
     movable = kv.pool.layers * (running.table.complete() - 1)
     assert moved == np.ceil(0.2 * movable)
     assert sum(c.live_bytes for c in cells) < before
-    assert sum(c.host_bytes for c in cells) == moved * SHAPE.int8_bytes
-    assert not kv.pool.on_host[running.table.blocks[0].pages].any()
+    assert sum(c.host_bytes for c in cells) == moved * Quantiser(Format.INT8, SHAPE).page_bytes
+    assert not kv.pool.records.on_host[running.table.blocks[0].pages].any()
     while kv.settle():
         pass
     assert kv.pool.live_share() <= 0.3
@@ -241,7 +246,7 @@ def test_attention_that_reads_the_host_misses_and_stays_right(tiny: TinyText) ->
     running = opened(kv, LONG)
     tiny.prefill(kv, running)
     exact = tiny.dense(LONG, [5])[-1]
-    kv.pool.offload(np.unique(running.table.matrix()))
+    kv.pool.moves.offload(np.unique(running.table.matrix()))
     hidden = tiny.paged(kv, [(running, [5])], observed=True)[0]
     assert float((hidden[0] - exact).norm() / exact.norm()) < 0.05
     assert share(kv, "hit_mass") < 0.5 * share(kv, "lookup_mass")
@@ -252,8 +257,10 @@ def test_the_coldest_pages_leave_first(tiny: TinyText) -> None:
     running = opened(kv, LONG)
     tiny.prefill(kv, running, observed=True)
     kv.settle()
+    kv.tiers.limits = TierLimits(high=1.0, low=0.0)
+    kv.settle()
     received = np.stack([b.received for b in running.table.blocks[1:-1]], axis=1)
-    gone = kv.pool.on_host[running.table.matrix()[:, 1:-1]]
+    gone = kv.pool.records.on_host[running.table.matrix()[:, 1:-1]]
     assert received[gone].max() <= received[~gone].min()
 
 
@@ -294,7 +301,7 @@ def test_a_flush_misses_at_once_and_leaves_nothing_of_the_old_epoch(tiny: TinyTe
     tiny.prefill(kv, done)
     tiny.prefill(kv, running)
     kv.close(done)
-    kv.pool.offload(np.flatnonzero(kv.pool.sealed & (kv.pool.form > 0))[:5])
+    kv.pool.moves.offload(np.flatnonzero(kv.pool.records.sealed & (kv.pool.records.form > 0))[:5])
     kv.encoders.put("clip", 0, torch.zeros(10))
     kv.invalidate(4)
     assert opened(kv, MIXED).cached == 0

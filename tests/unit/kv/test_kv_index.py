@@ -8,6 +8,7 @@ import torch
 
 from monitors.labels import Modality
 from runtime.kv.encoders import EncoderCache
+from runtime.kv.account import held_before
 from runtime.kv.index import Entry, KeyScope, PrefixIndex, block_keys
 from runtime.kv.tokens import CODE, MediaSpan, PromptTokens, complete_blocks, layout
 from tests.unit.kv.test_kv_pool import filled, pool
@@ -79,7 +80,7 @@ def test_the_least_recently_used_unused_leaf_goes_first() -> None:
     while index.evict():
         gone.append([key for key in (b"a", b"aa", b"b", b"c") if not index.match([key])])
     assert gone == [[b"b"], [b"aa", b"b"], [b"a", b"aa", b"b"]]
-    assert p.held_before(1).pages == 1
+    assert held_before(p.records, 1).pages == 1
 
 
 def test_talker_states_over_the_budget_push_old_entries_out() -> None:

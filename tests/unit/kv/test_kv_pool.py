@@ -7,14 +7,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from runtime.kv.account import held_before
 from runtime.kv.audit import check
-from runtime.kv.formats import PAGE_TOKENS, Format, PageShape, pack_int8, unpack_int8
+from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.pool import PagePool, StaleEpoch
-from runtime.kv.slabs import EXTENT_PAGES, Arena, PoolExhausted, PoolTooSmall
+from runtime.kv.quantise import Quantiser
+from runtime.kv.slabs import EXTENT_PAGES, PoolExhausted, PoolTooSmall
 from runtime.kv.table import PageTable
 
 SHAPE = PageShape(kv_heads=2, head_dim=4, dtype=torch.float32)
 LAYERS = 4
+INT8 = Quantiser(Format.INT8, SHAPE)
 
 
 def pool(extents: int = 6, epoch: int = 0) -> PagePool:
@@ -29,44 +32,17 @@ def filled(p: PagePool, count: int) -> np.ndarray:
     torch.manual_seed(1)
     k, v = torch.randn(2, len(rows), SHAPE.kv_heads, SHAPE.head_dim)
     p.write(torch.from_numpy(rows), k, v)
-    p.fill[pages], p.sealed[pages] = PAGE_TOKENS, True
+    p.records.fill[pages], p.records.sealed[pages] = PAGE_TOKENS, True
     return pages
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_int8_round_trip_stays_within_half_a_step(scale: float) -> None:
-    torch.manual_seed(0)
-    k, v = torch.randn(2, 5, *SHAPE.half) * scale
-    k2, v2 = unpack_int8(pack_int8(k, v, torch.full((5,), PAGE_TOKENS)), SHAPE)
-    half_k = k.abs().amax(1, keepdim=True) / 127 / 2
-    half_v = v.abs().amax(3, keepdim=True) / 127 / 2
-    assert ((k2 - k).abs() <= half_k * 1.001).all()
-    assert ((v2 - v).abs() <= half_v * 1.001).all()
-
-
-def test_int8_ignores_what_a_former_page_left_in_unused_slots() -> None:
-    k = torch.ones(1, *SHAPE.half)
-    k[:, 3:] = 1e6
-    k2, _ = unpack_int8(pack_int8(k, k, torch.tensor([3])), SHAPE)
-    assert k2[0, :3] == pytest.approx(torch.ones(3, *SHAPE.half[1:]), abs=0.01)
-    assert (k2[0, 3:] == 0).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_int8_pages_are_smaller_and_an_extent_holds_more_of_them(dtype: torch.dtype) -> None:
-    shape = PageShape(kv_heads=4, head_dim=128, dtype=dtype)
-    arena = Arena(shape, 4 * EXTENT_PAGES * shape.native_bytes, torch.device("cpu"))
-    assert shape.int8_bytes < 0.6 * shape.native_bytes
-    assert arena.per_extent[Format.INT8] > 1.6 * arena.per_extent[Format.NATIVE]
 
 
 def test_content_survives_device_host_and_back() -> None:
     p = pool()
     pages = filled(p, 9)
     k, _ = p.gather(pages)
-    assert p.offload(pages) == 9
+    assert p.moves.offload(pages) == 9
     on_host, _ = p.gather(pages)
-    assert p.fetch(pages) == 9
+    assert p.moves.fetch(pages) == 9
     back, _ = p.gather(pages)
     assert on_host == pytest.approx(k, abs=0.03)
     assert torch.equal(back, on_host)
@@ -78,7 +54,7 @@ def test_a_full_pool_can_still_be_quantised_and_then_has_room() -> None:
     pages = filled(p, 5 * EXTENT_PAGES)
     with pytest.raises(PoolExhausted):
         p.allocate(0, 0, 0)
-    assert p.quantise(pages) == len(pages)
+    assert p.moves.quantise(pages) == len(pages)
     assert p.allocate(0, 0, 0) >= 0
 
 
@@ -86,9 +62,9 @@ def test_a_pinned_page_may_be_quantised_but_never_leaves_the_device() -> None:
     p = pool()
     pages = filled(p, 2)
     p.pin(pages[:1])
-    assert p.offload(pages) == 1
-    assert p.quantise(pages[:1]) == 1
-    assert not p.on_host[pages[0]]
+    assert p.moves.offload(pages) == 1
+    assert p.moves.quantise(pages[:1]) == 1
+    assert not p.records.on_host[pages[0]]
 
 
 def test_live_and_evictable_bytes_follow_the_owners() -> None:
@@ -100,10 +76,10 @@ def test_live_and_evictable_bytes_follow_the_owners() -> None:
     account = p.account()
     assert account.live[0, 0] == 2 * SHAPE.native_bytes
     assert account.evictable[0, 0] == SHAPE.native_bytes
-    p.offload(pages[1:])
+    p.moves.offload(pages[1:])
     account = p.account()
     assert account.evictable[0, 0] == 0
-    assert account.host[0, 0] == 2 * SHAPE.int8_bytes
+    assert account.host[0, 0] == 2 * INT8.page_bytes
 
 
 def test_a_page_given_up_too_often_is_an_error() -> None:
@@ -142,9 +118,9 @@ def test_a_pool_of_one_extent_is_refused_in_words() -> None:
 def test_the_audit_names_lost_pages_and_wrong_counts() -> None:
     p = pool()
     pages = filled(p, 2)
-    p.uses[pages[0]] = 0
-    p.uses[pages[1]] = 7
-    p.slot[pages[1]] = p.slot[pages[0]]
+    p.records.uses[pages[0]] = 0
+    p.records.uses[pages[1]] = 7
+    p.records.slot[pages[1]] = p.records.slot[pages[0]]
     found = " / ".join(check(p, [pages], []))
     assert "lost" in found
     assert "counts 7" in found
@@ -205,11 +181,11 @@ class PoolLife(RuleBasedStateMachine):
             self.pool.pin(pages)
             self.pinned.append(pages)
         else:
-            getattr(self.pool, what)(np.unique(pages))
+            getattr(self.pool.moves, what)(np.unique(pages))
 
     @rule()
     def fetch(self) -> None:
-        self.pool.fetch(np.flatnonzero(self.pool.on_host_pages()))
+        self.pool.moves.fetch(np.flatnonzero(self.pool.records.on_host_pages()))
 
     @precondition(lambda self: self.tables)
     @rule(pick=st.integers(0, 99))
@@ -235,7 +211,7 @@ class PoolLife(RuleBasedStateMachine):
             self.drop()
         while self.pinned:
             self.unpin()
-        assert self.pool.held_before(self.pool.epoch).bytes == 0
+        assert held_before(self.pool.records, self.pool.epoch).bytes == 0
         assert self.pool.host.nbytes == 0
 
     @invariant()
@@ -246,13 +222,3 @@ class PoolLife(RuleBasedStateMachine):
 
 TestPoolLife = PoolLife.TestCase
 TestPoolLife.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
-
-
-def test_what_a_former_page_left_past_the_fill_never_spoils_int8() -> None:
-    """Int8 bytes of a former page, read as floats, may be NaN: nothing times them is zero."""
-    keys, values = (torch.randn(1, *SHAPE.half) for _ in range(2))
-    clean = unpack_int8(pack_int8(keys, values, torch.tensor([5])), SHAPE)
-    keys[0, 5:] = values[0, 5:] = torch.nan
-    spoiled = unpack_int8(pack_int8(keys, values, torch.tensor([5])), SHAPE)
-    for half, other in zip(spoiled, clean, strict=True):
-        assert torch.equal(half[0, :5], other[0, :5])

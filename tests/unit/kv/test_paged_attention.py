@@ -71,7 +71,7 @@ def test_quantised_pages_are_read_within_the_error_of_int8(tiny: TinyText, where
     tiny.prefill(kv, running)
     exact = tiny.dense(p, [9])[-1]
     pages = np.unique(running.table.matrix())
-    move = kv.pool.quantise if where == "device" else kv.pool.offload
+    move = kv.pool.moves.quantise if where == "device" else kv.pool.moves.offload
     assert move(pages) == 4 * 6  # six complete blocks; the open tail stays native
     _, hidden = tiny.paged(kv, [(other, [3]), (running, [9])])
     error = float((hidden[0] - exact).norm() / exact.norm())

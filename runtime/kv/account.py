@@ -1,0 +1,57 @@
+"""The pool's bytes, counted from its records: by layer and modality, and of older epochs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.kv.records import Records
+from runtime.kv.tokens import MODALITIES
+
+
+@dataclass(frozen=True)
+class Account:
+    """Bytes by `[layer, modality]`: live and evictable on the device, and all on the host."""
+
+    live: NDArray[np.int64]
+    evictable: NDArray[np.int64]
+    host: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Pages of older epochs that are still held."""
+
+    pages: int
+    host_pages: int
+    bytes: int
+
+
+def account(records: Records, layers: int) -> Account:
+    live, taken = records.live(), records.form > 0
+    device = taken & ~records.on_host
+    parts = (live & device, device & ~live, taken & records.on_host)
+    return Account(*(_tally(records, rows, layers) for rows in parts))
+
+
+def held_before(records: Records, epoch: int) -> Holdings:
+    """What is still held of epochs before `epoch`."""
+    old = (records.form > 0) & (records.epoch_of < epoch)
+    return Holdings(
+        pages=int((old & ~records.on_host).sum()),
+        host_pages=int((old & records.on_host).sum()),
+        bytes=int(records.bytes_of()[old].sum()),
+    )
+
+
+def fill_rate(records: Records, slots: int) -> float | None:
+    """Share of the `slots` of live pages in use; `None` while nothing is live."""
+    live = records.live()
+    return float(records.fill[live].mean()) / slots if live.any() else None
+
+
+def _tally(records: Records, rows: NDArray[np.bool_], layers: int) -> NDArray[np.int64]:
+    kinds = len(MODALITIES)
+    cell = records.layer[rows].astype(np.int64) * kinds + records.modality[rows]
+    sums = np.bincount(cell, records.bytes_of()[rows], layers * kinds)
+    return sums.astype(np.int64).reshape(layers, kinds)

@@ -1,0 +1,173 @@
+"""Turning pages from one form or tier into another, never past a flush (DESIGN 5).
+
+A move to the host is in two steps, as a copy between devices takes its time: `depart` starts it
+and `arrive` ends it. What was flushed, freed or moved meanwhile stays as it is.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from runtime.kv.contents import Contents
+from runtime.kv.formats import Format
+from runtime.kv.records import NOBODY, Pages, Records
+from runtime.kv.slabs import Arena, HostSlab, PoolExhausted
+
+
+@dataclass(frozen=True, eq=False)
+class Departure:
+    """Pages on their way to the host: their bytes, and what must still be true on arrival."""
+
+    pages: Pages
+    serials: NDArray[np.int32]
+    epoch: int
+    form: Format
+    packed: Tensor  # (pages, size)
+
+
+class Moves:
+    """Works on sealed pages alone."""
+
+    def __init__(self, records: Records, contents: Contents, arena: Arena, host: HostSlab) -> None:
+        self._records = records
+        self._contents = contents
+        self._arena = arena
+        self._host = host
+
+    def vacate(self, page: int) -> None:
+        """Nobody owns the page any more: its slot is free, unless its partner is still in it."""
+        records = self._records
+        partner = int(records.partner[page])
+        if partner == NOBODY:
+            self._free_slot(page)
+        else:
+            records.partner[page] = records.partner[partner] = NOBODY
+
+    def quantise(self, pages: Pages, form: Format = Format.INT8) -> int:
+        """Turn sealed native pages to an integer form on the device; the rest is left alone.
+
+        Returns how many were turned: fewer when the device has no slot left.
+        """
+        records = self._records
+        native = records.sealed[pages] & (records.form[pages] == Format.NATIVE)
+        chosen = pages[native]
+        chosen = chosen[np.argsort(records.slot[chosen])]  # so that extents come free soon
+        if not len(chosen):
+            return 0
+        packed = self._contents.quantised(chosen, form)
+        return self._settle_on_device(chosen, form, packed)
+
+    def pack(self, pages: Pages, form: Format) -> int:
+        """Turn sealed native pages to a storage form on the device; returns how many."""
+        return self.quantise(pages, form)
+
+    def fetch(self, pages: Pages) -> int:
+        """Bring host pages back to the device as they are. Returns how many found room."""
+        away = pages[self._records.on_host[pages]]
+        return sum(self._fetch_alike(group) for group in self._by_kind(away))
+
+    def offload(self, pages: Pages) -> int:
+        """Move sealed, unpinned device pages to the host at once. Returns how many moved."""
+        return sum(self.arrive(departure) for departure in self.depart(pages))
+
+    def depart(self, pages: Pages) -> list[Departure]:
+        """Start moving sealed, unpinned device pages to the host: native ones as int8, packed
+        ones as they are."""
+        records = self._records
+        there = pages[records.sealed[pages] & ~records.on_host[pages]]
+        begun = (self._depart_alike(group) for group in self._by_kind(there[self._unpinned(there)]))
+        return [departure for departure in begun if departure is not None]
+
+    def arrive(self, departure: Departure) -> int:
+        """End a move; returns how many pages are on the host by it. Pages of a flushed epoch
+        keep away: the caller asks `PagePool.admit` first, which raises."""
+        records, pages = self._records, departure.pages
+        same = (
+            (records.serial[pages] == departure.serials)
+            & (records.form[pages] > 0)
+            & ~records.on_host[pages]
+            & self._unpinned(pages)
+        )
+        size = departure.packed.shape[1]
+        fitting = np.flatnonzero(same)[: self._host.room(size)]
+        if not len(fitting):
+            return 0
+        slots = [self._host.allocate(size) for _ in fitting]
+        self._host.write(size, torch.tensor(slots), departure.packed[fitting])
+        moved = 0
+        for page, slot in zip(pages[fitting], slots, strict=True):
+            self._free_slot(int(page))
+            moved += self._place(int(page), departure.form, slot, size, on_host=True)
+        return moved
+
+    # ------------------------------------------------------------ pages of one kind
+    def _by_kind(self, pages: Pages) -> list[Pages]:
+        """Pages of one form and slot size each; of two partners the lower layer's stands for
+        both."""
+        records, partner = self._records, self._records.partner[pages]
+        upper = (partner != NOBODY) & (records.layer[partner] < records.layer[pages])
+        leaders = np.unique(np.where(upper, partner, pages))
+        kinds = np.stack([records.form[leaders], records.size[leaders]])
+        _, which = np.unique(kinds, axis=1, return_inverse=True)
+        return [leaders[which == kind] for kind in range(int(which.max(initial=-1)) + 1)]
+
+    def _unpinned(self, pages: Pages) -> NDArray[np.bool_]:
+        """Neither the page nor its partner is pinned."""
+        records, partner = self._records, self._records.partner[pages]
+        return (records.pins[pages] == 0) & ((partner == NOBODY) | (records.pins[partner] == 0))
+
+    def _depart_alike(self, pages: Pages) -> Departure | None:
+        """`None` where the host has no room."""
+        records, form = self._records, Format(int(self._records.form[pages[0]]))
+        native = form is Format.NATIVE
+        form = Format.INT8 if native else form
+        size = self._contents.page_bytes(form) if native else int(records.size[pages[0]])
+        pages = pages[: self._host.room(size)]
+        if not len(pages):
+            return None
+        contents = self._contents
+        packed = contents.quantised(pages, form) if native else contents.packed(pages)
+        return Departure(
+            pages=pages,
+            serials=records.serial[pages].copy(),
+            epoch=int(records.epoch_of[pages].max()),
+            form=form,
+            packed=packed.to("cpu", non_blocking=True),
+        )
+
+    def _fetch_alike(self, pages: Pages) -> int:
+        form = Format(int(self._records.form[pages[0]]))
+        return self._settle_on_device(pages, form, self._contents.packed(pages))
+
+    def _settle_on_device(self, pages: Pages, form: Format, packed: Tensor) -> int:
+        """Give pages of one kind new slots on the device, as many as there are."""
+        size, moved = packed.shape[1], 0
+        slots: list[int] = []
+        for page in pages:
+            try:
+                slot = self._arena.allocate(size)
+            except PoolExhausted:
+                break
+            slots.append(slot)
+            self._free_slot(int(page))
+            moved += self._place(int(page), form, slot, size, on_host=False)
+        if slots:
+            self._arena.write(size, torch.tensor(slots), packed[: len(slots)])
+        return moved
+
+    def _free_slot(self, page: int) -> None:
+        records = self._records
+        slab = self._host if records.on_host[page] else self._arena
+        slab.free(int(records.size[page]), int(records.slot[page]))
+
+    def _place(self, page: int, form: Format, slot: int, size: int, *, on_host: bool) -> int:
+        """A page and its partner are in this slot now; returns how many that is."""
+        records = self._records
+        partner = int(records.partner[page])
+        for each in (page,) if partner == NOBODY else (page, partner):
+            records.form[each], records.size[each] = form, size
+            records.on_host[each], records.slot[each] = on_host, slot
+        return 1 if partner == NOBODY else 2
