@@ -29,6 +29,7 @@ from runtime.kv.reuse import NEWEST_TOKENS, SINK_BLOCKS, ReusePolicy, off
 from runtime.kv.sequence import Need, Sequence
 from runtime.kv.slabs import PoolExhausted
 from runtime.kv.step import Observation, PagedStep, Span
+from runtime.kv.subspace import Subspace
 from runtime.kv.table import PageTable
 from runtime.kv.tiers import TierLimits, Tiers
 from runtime.kv.tokens import MODALITIES, TEXT, PromptTokens, complete_blocks, layout
@@ -52,6 +53,7 @@ class CacheSettings:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     storage: Format = Format.NATIVE
     host_bytes: int | None = None  # None: as much as the pool
+    subspace: Subspace | None = None  # where `storage` is one
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class KvCache(Generic[T]):
             settings.epoch,
             settings.device,
             host_bytes=settings.host_bytes,
+            subspace=settings.subspace,
         )
         self.reuse = settings.reuse
         self.encoders: EncoderCache[T] = EncoderCache(side)
@@ -85,9 +88,7 @@ class KvCache(Generic[T]):
         self.tiers = Tiers(self.pool, self.entropy, settings.limits)
         self.prefix_hit_tokens = 0
         self.prefix_lookup_tokens = 0
-        self._packer = Packer(
-            self.pool.moves, settings.storage, settings.layers, _waiting(settings.reuse)
-        )
+        self._packer = Packer(self.pool, settings.storage, _waiting(settings.reuse))
         self._admission = Admission(
             self.pool,
             self.pool.contents.page_bytes(settings.storage),
@@ -117,7 +118,7 @@ class KvCache(Generic[T]):
         Raises `PromptTooLong`.
         """
         need = self._need(tokens, max_new)
-        table = PageTable(self.pool, len(tokens) + max_new)
+        table = PageTable(self.pool, len(tokens) + max_new, tokens.positions_with(max_new))
         root = KeyScope(self._weights_digest, self.reuse.digest, self.pool.epoch).root(salt)
         keys = block_keys(tokens, root)
         sequence = Sequence(tokens, table, self.entropy.open(), root, keys, write, need)

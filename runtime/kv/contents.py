@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runtime.kv.formats import Format, PageShape
+from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.quantise import Quantiser
 from runtime.kv.records import Pages, Records
+from runtime.kv.rotation import Rotation
 from runtime.kv.slabs import Arena, HostSlab
-from runtime.kv.subspace import Subspace
+from runtime.kv.subspace import Subspace, Unit
 
 
 class Contents:
@@ -35,28 +36,37 @@ class Contents:
         }
 
     def page_bytes(self, form: Format) -> int:
-        """Of a full page at rest."""
+        """Of a full page at rest; of the widest unit in a subspace."""
         if form is Format.NATIVE:
             return self._shape.native_bytes
-        return self.quantisers[form].page_bytes
+        if form is not Format.SUBSPACE:
+            return self.quantisers[form].page_bytes
+        assert self.subspace is not None
+        return PAGE_TOKENS * self.subspace.layer_row_bytes
 
     def plain(self, pages: Pages) -> bool:
         """Whether all of these can be read straight from the arena's native rows."""
         return bool((self._records.form[pages] == Format.NATIVE).all())
 
-    def gather(self, pages: Pages) -> tuple[Tensor, Tensor]:
+    def gather(self, pages: Pages, rotation: Rotation | None) -> tuple[Tensor, Tensor]:
         """K and V `(n, 16, kv_heads, head_dim)` of any forms and tiers, dequantised.
 
-        Unused slots of a page hold anything finite or not: nobody may read them.
+        `rotation` `(n, 16, head_dim)` is that of the pages' tokens; only pages in a subspace
+        need it. Unused slots hold anything that is finite.
         """
-        keys = torch.empty(
-            len(pages), *self._shape.half, dtype=self._shape.dtype, device=self._device
-        )
-        values = torch.empty_like(keys)
+        shape, device = (len(pages), *self._shape.half), self._device
+        keys = torch.zeros(shape, dtype=self._shape.dtype, device=device)
+        values = torch.zeros_like(keys)
         for rows in self._alike(pages):
-            at = torch.from_numpy(rows).to(self._device)
-            k, v = self._numbers(pages[rows])
-            keys[at], values[at] = k.to(keys.dtype), v.to(values.dtype)
+            some = pages[rows]
+            if self._records.form[some[0]] == Format.SUBSPACE:
+                tokens, k, v = self._from_subspace(some, rows, rotation)
+                flat_keys, flat_values = keys.flatten(0, 1), values.flatten(0, 1)
+                flat_keys[tokens], flat_values[tokens] = k.to(keys.dtype), v.to(keys.dtype)
+                continue
+            at = torch.from_numpy(rows).to(device)
+            k, v = self._numbers(some)
+            keys[at], values[at] = k.to(keys.dtype), v.to(keys.dtype)
         return keys, values
 
     def native(self, pages: Pages) -> tuple[Tensor, Tensor]:
@@ -78,20 +88,59 @@ class Contents:
         fill = torch.from_numpy(self._records.fill[pages].astype(np.int64)).to(self._device)
         return self.quantisers[form].pack(keys, values, fill)
 
+    def unit_of(self, pages: Pages) -> Unit:
+        """The subspace of pages that share one."""
+        assert self.subspace is not None
+        records, first = self._records, pages[0]
+        layer = int(records.layer[first])
+        return self.subspace.units[(layer,) if records.solo[first] else self.subspace.pair(layer)]
+
     def _alike(self, pages: Pages) -> Iterator[Pages]:
-        """Where pages of one form, size and tier stand in `pages`."""
+        """Where pages stand in `pages` that one read can serve: of one form and tier and, in a
+        subspace, of one layer and kind of unit; elsewhere of one size."""
         records = self._records
-        kind = np.stack([records.form[pages], records.size[pages], records.on_host[pages]])
+        projected = records.form[pages] == Format.SUBSPACE
+        kind = np.stack(
+            [
+                records.form[pages],
+                records.on_host[pages],
+                np.where(projected, records.layer[pages], records.size[pages]),
+                np.where(projected, records.solo[pages], False),
+            ]
+        )
         _, which = np.unique(kind, axis=1, return_inverse=True)
         for group in range(int(which.max(initial=-1)) + 1):
             yield np.flatnonzero(which == group)
 
     def _numbers(self, pages: Pages) -> tuple[Tensor, Tensor]:
-        """K and V of pages that share form, size and tier."""
+        """K and V of whole pages that share form, size and tier."""
         form = Format(int(self._records.form[pages[0]]))
         if form is Format.NATIVE:
             return self.native(pages)
-        packed = self.packed(pages).to(self._device)
-        if form is not Format.SUBSPACE:
-            return self.quantisers[form].unpack(packed)
-        raise NotImplementedError
+        return self.quantisers[form].unpack(self.packed(pages).to(self._device))
+
+    def _from_subspace(
+        self, pages: Pages, places: Pages, rotation: Rotation | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens in use, as `place x 16 + slot`, and their K and V."""
+        if rotation is None:
+            raise ValueError("a page in a subspace is read with the positions of its tokens")
+        records, unit = self._records, self.unit_of(pages)
+        fill = records.fill[pages].astype(np.int64)
+        page = np.repeat(np.arange(len(pages)), fill)
+        slot = np.arange(len(page)) - np.repeat(np.cumsum(fill) - fill, fill)
+        tokens = torch.from_numpy(places[page] * PAGE_TOKENS + slot).to(self._device)
+        rows = self._rows(pages[page], slot, unit.row_bytes)
+        keys, values = unit.unpack(rows, int(records.layer[pages[0]]), self._shape.kv_heads)
+        flat = Rotation(rotation.cos.flatten(0, 1), rotation.sin.flatten(0, 1))
+        return tokens, flat[tokens].apply(keys), values
+
+    def _rows(self, pages: Pages, slots: Pages, row_bytes: int) -> Tensor:
+        """Bytes `(n, row_bytes)` of these tokens of pages of one tier, on the device.
+
+        Slots of different sizes hold rows of the same size: all are read at once.
+        """
+        records = self._records
+        slab = self._host if records.on_host[pages[0]] else self._arena
+        rows = slab.read_rows(row_bytes, records.size[pages], records.slot[pages], slots)
+        return rows.to(self._device)

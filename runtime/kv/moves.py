@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runtime.kv.contents import Contents
-from runtime.kv.formats import Format
+from runtime.kv.formats import PAGE_TOKENS, Format
 from runtime.kv.records import NOBODY, Pages, Records
+from runtime.kv.rotation import Rotation
 from runtime.kv.slabs import Arena, HostSlab, PoolExhausted
+from runtime.kv.subspace import Unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +62,27 @@ class Moves:
         packed = self._contents.quantised(chosen, form)
         return self._settle_on_device(chosen, form, packed)
 
-    def pack(self, pages: Pages, form: Format) -> int:
-        """Turn sealed native pages to a storage form on the device; returns how many."""
-        return self.quantise(pages, form)
+    def project(self, columns: Pages, unit: Unit, rotation: Rotation) -> int:
+        """Turn sealed native pages to coordinates in their layers' subspace, on the device.
+
+        `columns` `(n, layers of the unit)`: pages of the same tokens, which `rotation`
+        `(n, 16, head_dim)` is of. Returns how many pages were turned; a column of which one is
+        not sealed and native is left alone.
+        """
+        records = self._records
+        native = records.sealed[columns] & (records.form[columns] == Format.NATIVE)
+        ready = native.all(1)
+        columns, rotation = columns[ready], rotation[torch.from_numpy(ready)]
+        fill = records.fill[columns[:, 0]].astype(np.int64)
+        if not len(columns):
+            return 0
+        rows, moved = self._projected(columns, fill, unit, rotation), 0
+        starts = np.cumsum(fill) - fill
+        for tokens in np.unique(fill):
+            which = fill == tokens
+            at = torch.from_numpy(starts[which][:, None] + np.arange(tokens)).to(rows.device)
+            moved += self._settle_columns(columns[which], rows[at].flatten(1))
+        return moved
 
     def fetch(self, pages: Pages) -> int:
         """Bring host pages back to the device as they are. Returns how many found room."""
@@ -157,6 +177,33 @@ class Moves:
         if slots:
             self._arena.write(size, torch.tensor(slots), packed[: len(slots)])
         return moved
+
+    def _projected(self, columns: Pages, fill: Pages, unit: Unit, rotation: Rotation) -> Tensor:
+        """Rows of all tokens in use, `(tokens, row_bytes)`, column by column."""
+        used = torch.from_numpy(np.arange(PAGE_TOKENS) < fill[:, None])
+        layers = [self._contents.native(columns[:, i]) for i in range(columns.shape[1])]
+        used = used.to(layers[0][0].device)
+        keys = torch.stack([rotation[used].undo(k[used].float()) for k, _ in layers], 1)
+        return unit.pack(keys, torch.stack([v[used].float() for _, v in layers], 1))
+
+    def _settle_columns(self, columns: Pages, packed: Tensor) -> int:
+        """Pages of each column into one slot; as many as there is room for."""
+        records, size = self._records, packed.shape[1]
+        slots: list[int] = []
+        for column in columns:
+            try:
+                slots.append(self._arena.allocate(size))
+            except PoolExhausted:
+                break
+            for page in column:
+                self._free_slot(int(page))
+            if len(column) > 1:
+                records.partner[column] = column[::-1]
+            records.solo[column] = len(column) == 1
+            self._place(int(column[0]), Format.SUBSPACE, slots[-1], size, on_host=False)
+        if slots:
+            self._arena.write(size, torch.tensor(slots), packed[: len(slots)])
+        return len(slots) * columns.shape[1]
 
     def _free_slot(self, page: int) -> None:
         records = self._records

@@ -2,40 +2,80 @@
 pages can be written or aliased any more."""
 
 import numpy as np
+import torch
 
 from runtime.kv.formats import Format
-from runtime.kv.moves import Moves
+from runtime.kv.pool import PagePool
 from runtime.kv.records import Pages
+from runtime.kv.reuse import SINK_BLOCKS
+from runtime.kv.rotation import Rotation
 from runtime.kv.sequence import Sequence
+from runtime.kv.subspace import Subspace
+from runtime.kv.table import PageTable
 
 
 class Packer:
     """`waiting`: layers whose pages must stay as they are until the reuse of a block is settled,
-    so that a decision reads what was written and an alias leaves nobody's partner behind."""
+    so that a decision reads what was written and an alias leaves nobody's partner behind.
 
-    def __init__(self, moves: Moves, storage: Format, layers: int, waiting: frozenset[int]) -> None:
-        self._moves = moves
+    A sequence's first block is never put into a subspace but into int8: attention sinks lie far
+    from what the bases were learned on, and every later token looks at them.
+    """
+
+    def __init__(self, pool: PagePool, storage: Format, waiting: frozenset[int]) -> None:
+        self._pool = pool
         self._storage = storage
-        self._prompt = np.array([k for k in range(layers) if k not in waiting], np.int64)
-        self._waiting = np.array(sorted(waiting), np.int64)
+        every = range(pool.layers)
+        self._prompt = tuple(k for k in every if k not in waiting)
+        self._waiting = tuple(k for k in every if k in waiting)
 
     def pack(self, sequence: Sequence) -> None:
         """Pack what is ready; pages that find no room stay as they are."""
         if self._storage is Format.NATIVE:
             return
         complete, decided = sequence.table.complete(), sequence.decided
-        self._pack(_pages(sequence, self._prompt, sequence.packed, complete))
-        self._pack(_pages(sequence, self._waiting, sequence.packed_waiting, decided))
-        sequence.packed, sequence.packed_waiting = complete, max(sequence.packed_waiting, decided)
+        self._pack(sequence.table, self._prompt, slice(sequence.packed, complete))
+        self._pack(sequence.table, self._waiting, slice(sequence.packed_waiting, decided))
+        sequence.packed, sequence.packed_waiting = complete, decided
 
-    def _pack(self, pages: Pages) -> None:
-        if len(pages):
-            self._moves.pack(np.unique(pages), self._storage)
+    def _pack(self, table: PageTable, layers: tuple[int, ...], blocks: slice) -> None:
+        if blocks.stop <= blocks.start or not layers:
+            return
+        if self._storage is not Format.SUBSPACE:
+            self._quantise(table, layers, blocks, self._storage)
+            return
+        sinks = slice(blocks.start, min(blocks.stop, SINK_BLOCKS))
+        others = slice(max(blocks.start, SINK_BLOCKS), blocks.stop)
+        self._quantise(table, layers, sinks, Format.INT8)
+        if others.stop > others.start:
+            self._project(table.matrix()[:, others], layers, self._rotation(table, others))
 
+    def _quantise(
+        self, table: PageTable, layers: tuple[int, ...], blocks: slice, form: Format
+    ) -> None:
+        pages = table.matrix()[list(layers), blocks]
+        if pages.size:
+            self._pool.moves.quantise(np.unique(pages), form)
 
-def _pages(sequence: Sequence, layers: Pages, start: int, stop: int) -> Pages:
-    """Pages of these layers in blocks `start` to `stop`."""
-    if stop <= start or not len(layers):
-        return np.zeros(0, np.int64)
-    blocks = sequence.table.blocks[start:stop]
-    return np.concatenate([block.pages[layers] for block in blocks])
+    def _project(self, pages: Pages, layers: tuple[int, ...], rotation: Rotation) -> None:
+        """Each pair of layers into its subspace; where the upper one reuses the lower one's page,
+        that page into the lower one's own."""
+        subspace = self._subspace
+        for unit in {subspace.pair(layer) for layer in layers}:
+            columns = pages[list(unit)].T
+            shared = columns[:, 0] == columns[:, -1]
+            for chosen, of in ((~shared, unit), (shared, unit[:1])):
+                if chosen.any():
+                    turned = rotation[torch.from_numpy(chosen)]
+                    self._pool.moves.project(
+                        columns[chosen][:, : len(of)], subspace.units[of], turned
+                    )
+
+    def _rotation(self, table: PageTable, blocks: slice) -> Rotation:
+        return table.rotation(blocks, self._subspace.rotary)
+
+    @property
+    def _subspace(self) -> Subspace:
+        subspace = self._pool.contents.subspace
+        assert subspace is not None
+        return subspace

@@ -14,6 +14,7 @@ from runtime.kv.contents import Contents
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.moves import Moves
 from runtime.kv.records import NOBODY, Pages, Records
+from runtime.kv.rotation import Rotation
 from runtime.kv.slabs import PAGE_ROWS, Arena, HostSlab
 from runtime.kv.subspace import Subspace
 
@@ -140,9 +141,12 @@ class PagePool:
         """Whether all of these can be read straight from the arena's native rows."""
         return self.contents.plain(pages)
 
-    def gather(self, pages: Pages) -> tuple[Tensor, Tensor]:
-        """K and V `(n, 16, kv_heads, head_dim)` of any forms and tiers, dequantised."""
-        return self.contents.gather(pages)
+    def gather(self, pages: Pages, rotation: Rotation | None = None) -> tuple[Tensor, Tensor]:
+        """K and V `(n, 16, kv_heads, head_dim)` of any forms and tiers, dequantised.
+
+        `rotation` `(n, 16, head_dim)`: of the pages' tokens, where some are in a subspace.
+        """
+        return self.contents.gather(pages, rotation)
 
     # ------------------------------------------------------------ epochs and bytes
     def advance(self, min_epoch: int) -> None:

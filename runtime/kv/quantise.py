@@ -57,25 +57,28 @@ class Quantiser:
         step = step.clamp_min(_TINY).half()
         codes = ((half - low.float()) / step.float()).round().clamp(0, 2**self._bits - 1)
         grid = torch.stack([low.reshape(len(half), -1), step.reshape(len(half), -1)], 1)
-        return self._joined(codes.to(torch.uint8).reshape(len(half), -1)), grid.view(torch.uint8)
-
-    def _joined(self, codes: Tensor) -> Tensor:
-        return codes if self._bits == 8 else join_nibbles(codes)
+        joined = join_codes(codes.to(torch.uint8).reshape(len(half), -1), self._bits)
+        return joined, grid.view(torch.uint8)
 
     def _numbers(self, codes: Tensor) -> Tensor:
-        whole = codes if self._bits == 8 else split_nibbles(codes)
-        return whole.view(-1, *self._shape.half).float()
+        return split_codes(codes, self._bits).view(-1, *self._shape.half).float()
 
 
-def join_nibbles(codes: Tensor) -> Tensor:
-    """Codes under 16, `(n, even)` uint8, to `(n, even / 2)`: the second half goes above."""
-    low, high = codes.chunk(2, dim=1)
-    return low | (high << 4)
+def join_codes(codes: Tensor, bits: int) -> Tensor:
+    """Codes of 8, 4 or 2 bits, `(n, m)` uint8, to `(n, m * bits / 8)`: the first of equal parts
+    goes lowest. `m` must be a multiple of 8 / bits."""
+    whole = torch.zeros_like(codes[:, : codes.shape[1] * bits // 8])
+    for place, part in enumerate(codes.chunk(8 // bits, dim=1) if codes.shape[1] else ()):
+        whole |= part << (place * bits)
+    return whole
 
 
-def split_nibbles(joined: Tensor) -> Tensor:
-    """Inverse of `join_nibbles`."""
-    return torch.cat([joined & 15, joined >> 4], 1)
+def split_codes(joined: Tensor, bits: int) -> Tensor:
+    """Inverse of `join_codes`."""
+    if bits == 8:
+        return joined
+    mask = 2**bits - 1
+    return torch.cat([(joined >> place) & mask for place in range(0, 8, bits)], 1)
 
 
 def _blanked(half: Tensor, used: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ class Records:
         ("layer", np.int16), ("modality", np.int8), ("form", np.int8), ("on_host", np.bool_),
         ("slot", np.int32), ("size", np.int32), ("uses", np.int32), ("holds", np.int32),
         ("pins", np.int16), ("epoch_of", np.int32), ("serial", np.int32), ("fill", np.int8),
-        ("sealed", np.bool_), ("partner", np.int32),
+        ("sealed", np.bool_), ("partner", np.int32), ("solo", np.bool_),
     )  # fmt: skip
 
     layer: NDArray[np.int16]
@@ -32,6 +32,7 @@ class Records:
     fill: NDArray[np.int8]
     sealed: NDArray[np.bool_]  # no token will be written any more
     partner: NDArray[np.int32]  # the page of the other layer in the same slot
+    solo: NDArray[np.bool_]  # in a subspace of its own layer alone
 
     def __init__(self) -> None:
         self.free_pages: list[int] = []

@@ -5,7 +5,9 @@ and goes back to the common stock when its last slot is free, so that packing pa
 room.
 """
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from runtime.kv.formats import PAGE_TOKENS, PageShape
@@ -13,6 +15,9 @@ from runtime.kv.formats import PAGE_TOKENS, PageShape
 EXTENT_PAGES = 8
 PAGE_ROWS = 2 * PAGE_TOKENS  # rows of a native page: 16 of K, then 16 of V
 _SPARE_EXTENTS = 1  # kept from native pages: without room to pack into, a full pool stays full
+
+
+Numbers = NDArray[np.signedinteger]
 
 
 class PoolExhausted(RuntimeError):
@@ -117,6 +122,14 @@ class Slab:
         """Bytes `(n, size)` of `slots` `(n,)`."""
         per, slots = self.books.per(size), slots.to(self._device)
         return self.slots(size)[slots // per, slots % per]
+
+    def read_rows(self, row_bytes: int, sizes: Numbers, slots: Numbers, rows: Numbers) -> Tensor:
+        """Bytes `(n, row_bytes)` of row `rows` of slot `slots` of `sizes`, each `(n,)`, where
+        the slots hold rows of that many bytes."""
+        per = self.books.extent_bytes // sizes
+        place = (slots % per).astype(np.int64) * (sizes // row_bytes) + rows
+        extent, place = (torch.from_numpy(n).to(self._device) for n in (slots // per, place))
+        return self.slots(row_bytes)[extent, place]
 
     def write(self, size: int, slots: Tensor, packed: Tensor) -> None:
         per, slots = self.books.per(size), slots.to(self._device)

@@ -4,7 +4,7 @@ Tokens of several sequences stand one after another. A step is built after the t
 and must run before pages move again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from runtime.kv.formats import PAGE_TOKENS
 from runtime.kv.pool import PagePool
 from runtime.kv.residency import residency
+from runtime.kv.rotation import Rotation
 from runtime.kv.table import PageTable
 from runtime.kv.tokens import MODALITIES
 
@@ -64,6 +65,7 @@ class PagedStep:
         self.decode = all(span.new == 1 for span in spans)
         self._pages = [span.table.matrix() for span in spans]
         self._write = torch.from_numpy(self._writable()).to(pool.device)
+        self._rotations: dict[tuple[int, ...], Rotation] = {}
         self.observations = [Observation(pool, span) for span in spans] if observed else []
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
@@ -76,7 +78,9 @@ class PagedStep:
         if self.pool.plain(pages):
             rows = self.pool.rows(pages[table.block_of], table.offset_of)
             return self.pool.read(self._on_device(rows))
-        keys, values = (half.flatten(0, 1) for half in self.pool.gather(pages))
+        keys, values = (
+            half.flatten(0, 1) for half in self.pool.gather(pages, self._rotation([index]))
+        )
         rows = self._on_device(table.block_of * PAGE_TOKENS + table.offset_of)
         return keys[rows], values[rows]
 
@@ -91,7 +95,10 @@ class PagedStep:
                 for p, t in zip(pages, tables, strict=True)
             ]
             return self.pool.read(self._padded(rows))
-        keys, values = (half.flatten(0, 1) for half in self.pool.gather(every))
+        keys, values = (
+            half.flatten(0, 1)
+            for half in self.pool.gather(every, self._rotation(range(len(self.spans))))
+        )
         bases = np.cumsum([0, *(len(p) for p in pages[:-1])])
         rows = [
             (base + t.block_of) * PAGE_TOKENS + t.offset_of
@@ -106,6 +113,20 @@ class PagedStep:
         if int(lengths.min()) == int(lengths.max()):
             return None
         return torch.arange(int(lengths.max()), device=self.pool.device)[None] < lengths[:, None]
+
+    def _rotation(self, spans: Iterable[int]) -> Rotation | None:
+        """Of all slots of these spans' blocks, one span after another; made once."""
+        subspace = self.pool.contents.subspace
+        if subspace is None:
+            return None
+        key = tuple(spans)
+        if key not in self._rotations:
+            tables = [self.spans[index].table for index in key]
+            parts = [table.rotation(slice(None), subspace.rotary) for table in tables]
+            self._rotations[key] = Rotation(
+                torch.cat([part.cos for part in parts]), torch.cat([part.sin for part in parts])
+            )
+        return self._rotations[key]
 
     def _writable(self) -> NDArray[np.int64]:
         """Rows of the new tokens, `(layers, new tokens)`."""

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from runtime.kv.formats import PAGE_TOKENS
 from runtime.kv.pool import PagePool
 from runtime.kv.records import Pages
+from runtime.kv.rotation import Rotary, Rotation
 
 
 @dataclass(eq=False)
@@ -23,10 +25,16 @@ class Block:
 
 
 class PageTable:
-    """Grows token by token up to `capacity` tokens; owns one use of each of its entries."""
+    """Grows token by token up to `capacity` tokens; owns one use of each of its entries.
 
-    def __init__(self, pool: PagePool, capacity: int) -> None:
+    `positions` `(3, capacity)` are the rotary ones of all tokens that it may come to have.
+    """
+
+    def __init__(
+        self, pool: PagePool, capacity: int, positions: NDArray[np.int32] | None = None
+    ) -> None:
         self.pool = pool
+        self.positions = np.zeros((3, capacity), np.int32) if positions is None else positions
         self.epoch = pool.epoch
         self.capacity = capacity
         self.blocks: list[Block] = []
@@ -61,6 +69,15 @@ class PageTable:
         if not self.blocks:
             return np.zeros((self.pool.layers, 0), np.int64)
         return np.stack([block.pages for block in self.blocks], axis=1)
+
+    def rotation(self, blocks: slice, rotary: Rotary) -> Rotation:
+        """Of the tokens of some blocks by slot: `(blocks, 16, head_dim)`."""
+        slots = np.zeros((3, len(self.blocks), PAGE_TOKENS), np.int64)
+        slots[:, self.block_of, self.offset_of] = self.positions[:, : self.length]
+        asked = torch.from_numpy(slots[:, blocks]).to(self.pool.device)
+        cos, sin = rotary(asked.flatten(1))
+        shape = (*asked.shape[1:], -1)
+        return Rotation(cos.view(shape), sin.view(shape))
 
     def adopt(self, modality: int, pages: Pages, fill: int) -> None:
         """Append a complete block that the prefix index holds. The caller has retained it."""
@@ -100,7 +117,7 @@ class PageTable:
     def fork(self, new_block: Callable[[int], Pages]) -> "PageTable":
         """A table that goes on by itself from here: complete blocks are shared, an open one is
         copied, as both will write to it. `new_block(modality)` allocates its column."""
-        twin = PageTable(self.pool, self.capacity)
+        twin = PageTable(self.pool, self.capacity, self.positions)
         twin.epoch, twin.length, twin._sealed = self.epoch, self.length, self._sealed
         for name in ("_block_of", "_offset_of", "_codes"):
             setattr(twin, name, getattr(self, name).copy())

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from monitors.labels import Modality
-from runtime.kv.encoders import EncoderCache
 from runtime.kv.account import held_before
+from runtime.kv.encoders import EncoderCache
 from runtime.kv.index import Entry, KeyScope, PrefixIndex, block_keys
 from runtime.kv.tokens import CODE, MediaSpan, PromptTokens, complete_blocks, layout
 from tests.unit.kv.test_kv_pool import filled, pool

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
-from runtime.kv.quantise import Quantiser, join_nibbles, split_nibbles
+from runtime.kv.quantise import Quantiser, join_codes, split_codes
 
 SHAPE = PageShape(kv_heads=2, head_dim=4, dtype=torch.float32)
 LEVELS = {Format.INT8: 255, Format.INT4: 15}
@@ -57,6 +57,10 @@ def test_integer_pages_of_a_production_shape_are_as_small_as_they_should_be() ->
     assert ratio[Format.INT4] > 3.1
 
 
-def test_nibbles_come_back() -> None:
-    codes = torch.randint(0, 16, (3, 8), dtype=torch.uint8)
-    assert torch.equal(split_nibbles(join_nibbles(codes)), codes)
+@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("count", [0, 8, 24])
+def test_joined_codes_come_back(bits: int, count: int) -> None:
+    codes = torch.randint(0, 2**bits, (3, count), dtype=torch.uint8)
+    joined = join_codes(codes, bits)
+    assert joined.shape == (3, count * bits // 8)
+    assert torch.equal(split_codes(joined, bits), codes)

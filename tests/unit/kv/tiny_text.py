@@ -16,11 +16,15 @@ from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
 
 from monitors.labels import Modality
 from runtime.kv.cache import CacheSettings, KvCache
+from runtime.kv.collect import unrotated
+from runtime.kv.fitting import SubspaceFit
 from runtime.kv.formats import PageShape
 from runtime.kv.sequence import Sequence
+from runtime.kv.subspace import Subspace
 from runtime.kv.tokens import CODE, MediaSpan, PromptTokens
 from runtime.model.attention import NAME, register
 
+T, A, V = Modality.TEXT, Modality.AUDIO, Modality.VIDEO
 LAYERS, HIDDEN, VOCABULARY = 4, 32, 64
 SHAPE = PageShape(kv_heads=2, head_dim=16, dtype=torch.float32)
 SETTINGS = CacheSettings(
@@ -115,6 +119,21 @@ class TinyText:
             at = sequence.table.length
             parts += self.paged(kv, [(sequence, ids[at : at + size].tolist())], observed=observed)
         return torch.cat(parts)
+
+    def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """The model's own cosine and sine `(n, head_dim)` of positions `(3, n)`."""
+        cos, sin = self.model.rotary_emb(torch.zeros(1), positions[:, None])
+        return cos[0], sin[0]
+
+    def subspace(self, bits: float, solo: SequenceOf[int] = ()) -> Subspace:
+        """Bases for this model, learned on prompts of their own."""
+        fit = SubspaceFit(LAYERS, SHAPE.channels, solo)
+        for seed in range(100, 108):
+            kv, tokens = cache(), prompt((T, 40), (V, 60), (A, 40), (T, 40), seed=seed)
+            running = opened(kv, tokens)
+            self.prefill(kv, running)
+            fit.add(*unrotated(kv, running, self.rotary))
+        return fit.fit(bits, self.rotary)
 
     def _positions(self, sequence: Sequence, count: int) -> np.ndarray:
         at, prompt = sequence.table.length, sequence.tokens.positions
