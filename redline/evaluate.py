@@ -24,7 +24,7 @@ def command(
         str,
         typer.Option(
             help="checkpoint (as its calibration says), native, reuse, lowest50, random50, each "
-            "with +int8 or without; int8 alone is native+int8."
+            "with +int8, +int4, +subspace or without; one of these alone is behind native."
         ),
     ] = "checkpoint",
     rung: Annotated[int, typer.Option(help="Rung of the ladder; 0 is full fidelity.")] = 0,

@@ -1,7 +1,7 @@
 """What a data plane is told at start: addresses, residents, limits. Unknown keys stop it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -32,6 +32,8 @@ class ResidentSpec(_Settings):
     """One resident: a checkpoint folder and the pool it gets on its device.
 
     `device`: where it runs; "auto" is the machine's CUDA device where it has one, else the CPU.
+    `storage`: the form that complete KV blocks are packed into; "subspace" needs the bases that
+    `redline calibrate` puts beside the checkpoint.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -39,6 +41,7 @@ class ResidentSpec(_Settings):
     checkpoint: Path
     pool_mb: Annotated[float, Field(gt=0.0)] = 24.0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = "auto"
+    storage: Literal["native", "int8", "int4", "subspace"] = "native"
 
 
 class TraceSettings(_Settings):

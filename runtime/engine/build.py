@@ -3,12 +3,16 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from monitors.contract import Name
 from monitors.redlines import RedLines
+from runtime.kv import subspace_file
 from runtime.kv.cache import CacheSettings, KvCache
-from runtime.kv.formats import PAGE_TOKENS, PageShape
+from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.reuse import NEWEST_TOKENS, ReusePolicy, load_policy
 from runtime.kv.slabs import EXTENT_PAGES
+from runtime.kv.subspace import Subspace
 from runtime.kv.tiers import TierLimits
 from runtime.model import attention
 from runtime.model.checkpoint import Checkpoint
@@ -27,6 +31,9 @@ class EngineSettings:
     observe_every: int = 8  # decode steps between two samples of table 1
     lines: RedLines = field(default_factory=RedLines)
     reuse: ReusePolicy | None = None  # None: as the checkpoint's calibration says
+    storage: Format = Format.NATIVE  # what complete blocks are packed into
+    page_dtype: torch.dtype | None = None  # of native pages; None: the model's
+    subspace: Subspace | None = None  # None: the checkpoint's own, where `storage` wants one
 
 
 def build_thinker(checkpoint: Checkpoint) -> Thinker:
@@ -36,21 +43,33 @@ def build_thinker(checkpoint: Checkpoint) -> Thinker:
 
 
 def build_cache(checkpoint: Checkpoint, settings: EngineSettings) -> KvCache[SegmentEmbedding]:
-    """A cache whose pages fit the checkpoint. Raises `PoolTooSmall`."""
+    """A cache whose pages fit the checkpoint. Raises `PoolTooSmall`, `CalibrationError` and
+    `SubspaceError`."""
     text: Any = checkpoint.config.thinker_config.text_config
     layers = text.num_hidden_layers
+    dtype = settings.page_dtype or checkpoint.model.dtype
     return KvCache(
         CacheSettings(
             pool_bytes=settings.pool_bytes,
             layers=layers,
-            shape=PageShape(text.num_key_value_heads, text.head_dim, checkpoint.model.dtype),
+            shape=PageShape(text.num_key_value_heads, text.head_dim, dtype),
             weights_digest=checkpoint.weights_digest,
             epoch=settings.min_epoch,
             observe_every=settings.observe_every,
             limits=TierLimits(share=settings.lines.cache.pressure_share),
             device=checkpoint.device,
             reuse=settings.reuse or calibrated_policy(checkpoint, settings.lines),
+            storage=settings.storage,
+            subspace=_subspace(checkpoint, settings),
         )
+    )
+
+
+def _subspace(checkpoint: Checkpoint, settings: EngineSettings) -> Subspace | None:
+    if settings.storage is not Format.SUBSPACE or settings.subspace is not None:
+        return settings.subspace
+    return subspace_file.load(
+        checkpoint.folder, checkpoint.weights_digest, Thinker(checkpoint).rotary, checkpoint.device
     )
 
 

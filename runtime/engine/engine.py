@@ -140,17 +140,17 @@ class Engine:
 
         Repeating it does no harm. The receipt is complete when nothing of them is left.
         """
-        old, before = self._cache.pool.epoch, self._cache.stale(min_epoch)
-        invalidated = self._clock()
-        if not self._drills.on(DrillKind.LYING_FLUSH):
-            self._cache.invalidate(min_epoch)
+        old, lied = self._cache.pool.epoch, self._drills.on(DrillKind.LYING_FLUSH)
+        if not lied:
+            self._cache.invalidate(min_epoch)  # first: however large the pool, all of it misses
+        invalidated, before = self._clock(), self._cache.stale(min_epoch)
+        if not lied:
             for request in [r for r in self._running() if self._is_stale(r)]:
                 self._fail(request.request_id, "lost", f"the cache was flushed to {min_epoch}")
             if self._cache.pool.epoch > old:
                 self._drills.end(DrillKind.PRESSURE)  # its ballast is of the old epoch
             self._cache.sweep()
         left = self._cache.stale(min_epoch)
-        lied = self._drills.on(DrillKind.LYING_FLUSH)
         return FlushReceipt(
             resident=self._settings.name,
             old_epoch=old,

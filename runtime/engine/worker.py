@@ -1,7 +1,8 @@
 """The engine process of one resident: commands in, events out, over a local socket (DESIGN 1).
 
     python -m runtime.engine.worker --name a --socket ipc://... --checkpoint DIR --version V \
-        --min-epoch N --pool-mb X --lines FILE.json [--device auto|cpu|cuda|cuda:N]
+        --min-epoch N --pool-mb X --lines FILE.json [--device auto|cpu|cuda|cuda:N] \
+        [--storage native|int8|int4|subspace]
 
 It ends when its standard input does or when its parent dies, so that none is ever left behind.
 Torch and transformers, three seconds of imports, come in `main`, after the ties to the parent.
@@ -205,6 +206,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--min-epoch", required=True, type=int)
     parser.add_argument("--pool-mb", required=True, type=float)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--storage", default="native", help="native, int8, int4 or subspace")
     parser.add_argument("--lines", required=True, type=Path, help="the red lines, as JSON")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     return parser.parse_args(arguments)
@@ -212,6 +214,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _settings(asked: argparse.Namespace) -> "EngineSettings":
     from runtime.engine.build import EngineSettings
+    from runtime.kv.formats import Format
 
     return EngineSettings(
         name=asked.name,
@@ -219,6 +222,7 @@ def _settings(asked: argparse.Namespace) -> "EngineSettings":
         pool_bytes=int(asked.pool_mb * MEGABYTE),
         min_epoch=asked.min_epoch,
         lines=RedLines.model_validate_json(asked.lines.read_bytes()),
+        storage=Format[asked.storage.upper()],
     )
 
 

@@ -196,6 +196,7 @@ class KvCache(Generic[T]):
 
     def sweep(self) -> None:
         """Empty the older epochs. Close their sequences first."""
+        self.tiers.forget()
         self._index.sweep(self.pool.epoch)
         self.encoders.sweep(self.pool.epoch)
 

@@ -4,15 +4,21 @@ import torch
 from torch import Tensor
 
 from runtime.kv.cache import KvCache
+from runtime.kv.reuse import SINK_BLOCKS
 from runtime.kv.rotation import Rotary
 from runtime.kv.sequence import Sequence
 
 
 def unrotated(kv: KvCache, sequence: Sequence, rotary: Rotary) -> tuple[Tensor, Tensor]:
-    """K before its rotation, and V, of all tokens: `(layers, tokens, kv_heads, head_dim)`."""
+    """K before its rotation, and V: `(layers, tokens, kv_heads, head_dim)`.
+
+    Without the first block: attention sinks are like no other token, and are not put into a
+    subspace.
+    """
     table = sequence.table
     rotation = table.rotation(slice(None), rotary)
-    block, slot = torch.from_numpy(table.block_of), torch.from_numpy(table.offset_of)
+    others = table.block_of >= SINK_BLOCKS
+    block, slot = (torch.from_numpy(of[others]) for of in (table.block_of, table.offset_of))
     keys, values = [], []
     for pages in table.matrix():
         k, v = kv.pool.gather(pages, rotation)

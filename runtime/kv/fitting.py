@@ -1,8 +1,8 @@
 """Learning a subspace from K and V: which directions a pair of layers uses, and bits for each.
 
-Bits go where they save the most error: coordinates of a Gaussian, one price for a bit in all
-units (reverse water-filling, Cover and Thomas 10.3.3), each unit's error counted relative to its
-variance, as a unit of small numbers matters as much to its layer as one of large ones.
+Bits go where they save the most error: coordinates of a Gaussian, one price for a bit in all of
+a unit (reverse water-filling, Cover and Thomas 10.3.3). Every unit has the same budget: on a
+trained model that loses less than one price for all units, and pages are of one size.
 """
 
 from collections.abc import Sequence
@@ -75,28 +75,24 @@ class SubspaceFit:
 
         Raises `TooFewTokens`.
         """
-        spectra = {unit: [_spectrum(m) for m in both] for unit, both in self._moments.items()}
-        keys, values = (self._bases([both[i] for both in spectra.values()], bits) for i in (0, 1))
-        units = [Unit(*parts) for parts in zip(spectra, keys, values, strict=True)]
-        return Subspace({unit.layers: unit for unit in units}, rotary)
-
-    def _bases(self, spectra: Sequence[_Spectrum], bits: float) -> list[Basis]:
-        widths = allocate([s.variances / s.variances.mean() for s in spectra], bits)
-        return [_basis(*pair) for pair in zip(spectra, widths, strict=True)]
+        units = {
+            layers: Unit(layers, *(_basis(_spectrum(m), bits) for m in halves))
+            for layers, halves in self._moments.items()
+        }
+        return Subspace(units, rotary)
 
 
-def allocate(variances: Sequence[Tensor], bits: float) -> list[Tensor]:
-    """Bits of each coordinate, about `bits` on average over all, never more."""
+def allocate(variances: Tensor, bits: float) -> Tensor:
+    """Bits of each coordinate `(channels,)`: about `bits` on average, never more."""
     widths = torch.tensor([*WIDTHS, 0], dtype=torch.float64)
     left = torch.tensor([_LEFT[int(width)] for width in widths], dtype=torch.float64)
-    every = torch.cat(list(variances)).double()
+    every = variances.double()
     low, high = every.max() * 2.0**-60, every.max()
     for _ in range(100):
         price = (low * high).sqrt()
         chosen = widths[(every[:, None] * left + price * widths).argmin(1)]
         low, high = (price, high) if chosen.mean() > bits else (low, price)
-    chosen = widths[(every[:, None] * left + high * widths).argmin(1)].long()
-    return list(chosen.split([len(v) for v in variances]))
+    return widths[(every[:, None] * left + high * widths).argmin(1)].long()
 
 
 def _spectrum(moments: Moments) -> _Spectrum:
@@ -111,7 +107,8 @@ def _spectrum(moments: Moments) -> _Spectrum:
     return _Spectrum(moments.mean(), variances, vectors.flip(1))
 
 
-def _basis(spectrum: _Spectrum, widths: Tensor) -> Basis:
+def _basis(spectrum: _Spectrum, bits: float) -> Basis:
+    widths = allocate(spectrum.variances, bits)
     counts = _whole_bytes([int((widths == width).sum()) for width in WIDTHS], len(widths))
     kept = sum(counts)
     return Basis(

@@ -26,7 +26,8 @@ class Departure:
     pages: Pages
     serials: NDArray[np.int32]
     epoch: int
-    form: Format
+    left_as: Format  # what the pages were when they left
+    form: Format  # what they are on arrival
     packed: Tensor  # (pages, size)
 
 
@@ -107,7 +108,7 @@ class Moves:
         records, pages = self._records, departure.pages
         same = (
             (records.serial[pages] == departure.serials)
-            & (records.form[pages] > 0)
+            & (records.form[pages] == departure.left_as)
             & ~records.on_host[pages]
             & self._unpinned(pages)
         )
@@ -141,9 +142,9 @@ class Moves:
 
     def _depart_alike(self, pages: Pages) -> Departure | None:
         """`None` where the host has no room."""
-        records, form = self._records, Format(int(self._records.form[pages[0]]))
-        native = form is Format.NATIVE
-        form = Format.INT8 if native else form
+        records, left_as = self._records, Format(int(self._records.form[pages[0]]))
+        native = left_as is Format.NATIVE
+        form = Format.INT8 if native else left_as
         size = self._contents.page_bytes(form) if native else int(records.size[pages[0]])
         pages = pages[: self._host.room(size)]
         if not len(pages):
@@ -154,6 +155,7 @@ class Moves:
             pages=pages,
             serials=records.serial[pages].copy(),
             epoch=int(records.epoch_of[pages].max()),
+            left_as=left_as,
             form=form,
             packed=packed.to("cpu", non_blocking=True),
         )

@@ -7,13 +7,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from runtime.kv.reuse import CalibrationError
 from runtime.kv.rotation import Rotary
 from runtime.kv.subspace import Basis, Layers, Subspace, Unit
 
 SUBSPACE_FILE = "subspace.safetensors"
 
 
-class SubspaceError(ValueError):
+class SubspaceError(CalibrationError):
     """No usable bases; the message says where and what to do."""
 
 
@@ -46,9 +47,9 @@ def load(checkpoint: Path, weights_digest: str, rotary: Rotary, device: torch.de
                 raise SubspaceError(f"{path}: the bases are of other weights; {again}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         units = [_unit(name, tensors) for name in sorted({n.split(".")[0] for n in tensors})]
+    except SubspaceError:
+        raise
     except (SafetensorError, KeyError, ValueError) as err:
-        if isinstance(err, SubspaceError):
-            raise
         raise SubspaceError(f"{path}: {err}; {again}") from err
     return Subspace({unit.layers: unit for unit in units}, rotary)
 

@@ -1,7 +1,7 @@
 """A sequence's page table: `[layer, block] -> page`. A block holds one modality."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -117,17 +117,17 @@ class PageTable:
     def fork(self, new_block: Callable[[int], Pages]) -> "PageTable":
         """A table that goes on by itself from here: complete blocks are shared, an open one is
         copied, as both will write to it. `new_block(modality)` allocates its column."""
+        complete = self.complete()
+        copies = [self._copied(block, new_block) for block in self.blocks[complete:]]
         twin = PageTable(self.pool, self.capacity, self.positions)
         twin.epoch, twin.length, twin._sealed = self.epoch, self.length, self._sealed
         for name in ("_block_of", "_offset_of", "_codes"):
             setattr(twin, name, getattr(self, name).copy())
-        for index, block in enumerate(self.blocks):
-            shared = index < self.complete()
-            pages = block.pages.copy() if shared else self._copied(block, new_block)
-            if shared:
-                self.pool.retain(pages)
-            received, aliased = block.received.copy(), list(block.aliased)
-            twin.blocks.append(Block(block.modality, pages, received, block.fill, aliased))
+        shared = [block.pages.copy() for block in self.blocks[:complete]]
+        for pages in shared:
+            self.pool.retain(pages)
+        for block, pages in zip(self.blocks, [*shared, *copies], strict=True):
+            twin.blocks.append(_twin(block, pages))
         return twin
 
     def _copied(self, block: Block, new_block: Callable[[int], Pages]) -> Pages:
@@ -146,7 +146,8 @@ class PageTable:
         return tail is not None and tail.modality == code and tail.fill < PAGE_TOKENS
 
     def _append(self, modality: int, pages: Pages) -> None:
-        self.blocks.append(Block(modality, pages, np.zeros(len(pages))))
+        aliased = (np.flatnonzero(pages[1:] == pages[:-1]) + 1).tolist()  # if it was cached
+        self.blocks.append(Block(modality, pages, np.zeros(len(pages)), aliased=aliased))
 
     def _place(self, count: int) -> None:
         block, start = self.blocks[-1], self.length
@@ -160,3 +161,7 @@ class PageTable:
     def _record_fill(self) -> None:
         tail = self.blocks[-1]
         self.pool.records.fill[tail.pages] = tail.fill
+
+
+def _twin(block: Block, pages: Pages) -> Block:
+    return replace(block, pages=pages, received=block.received.copy(), aliased=list(block.aliased))

@@ -73,6 +73,10 @@ class Tiers:
         pages = np.flatnonzero(rows)
         return pages[np.argsort(~records.live()[pages], kind="stable")]
 
+    def forget(self) -> None:
+        """Drop the bytes of moves that a flush has overtaken."""
+        self._leaving = [d for d in self._leaving if d.epoch == self._pool.epoch]
+
     def _arrive(self) -> int:
         """End the moves that began before; the pool refuses those of a flushed epoch."""
         leaving, self._leaving = self._leaving, []

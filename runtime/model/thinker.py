@@ -76,6 +76,7 @@ class Thinker:
         self.device = checkpoint.device
         self.eos_id: int = checkpoint.config.im_end_token_id
         self.layers: int = self._language.config.num_hidden_layers
+        self._rotated_as = torch.zeros(1, device=self.device)  # float32, where the model's is less
         self._unspeakable = _unspeakable(checkpoint).to(self.device)
 
     @torch.inference_mode()
@@ -120,6 +121,12 @@ class Thinker:
             last_hidden=out.last_hidden_state[0],
             accept_hidden=out.hidden_states[self._accept_layer][0],
         )
+
+    @torch.inference_mode()
+    def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine `(n, head_dim)` by which keys at `positions` `(3, n)` are rotated."""
+        cos, sin = self._language.rotary_emb(self._rotated_as, positions[:, None])
+        return cos[0], sin[0]
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -140,6 +140,7 @@ class _Run:
             pool_bytes=self._plan.pool_bytes,
             max_running=IN_FLIGHT,
             reuse=policy,
+            storage=self._plan.policy.storage,
         )
 
     def answers(self, samples: Sequence[Sample]) -> list[Answer]:

@@ -5,9 +5,10 @@ from enum import StrEnum
 
 from monitors.contract import KvRung, Level
 from monitors.rungs import RUNGS
+from runtime.kv.formats import Format
 from runtime.quality.tasks import Kind
 
-_INT8 = "int8"
+_FORMS = {"int8": Format.INT8, "int4": Format.INT4, "subspace": Format.SUBSPACE}
 
 
 class PlanError(ValueError):
@@ -29,25 +30,27 @@ class KvPolicy:
     """How K and V are kept."""
 
     reuse: Reuse = Reuse.CHECKPOINT
-    kv: KvRung = KvRung.NATIVE
+    storage: Format = Format.NATIVE
 
     @property
     def name(self) -> str:
-        return f"{self.reuse}+{_INT8}" if self.kv is KvRung.INT8 else str(self.reuse)
+        packed = self.storage is not Format.NATIVE
+        return f"{self.reuse}+{self.storage.name.lower()}" if packed else str(self.reuse)
 
     @classmethod
     def named(cls, name: str) -> "KvPolicy":
-        """A reuse policy, with `+int8` for quantised pages; `int8` alone is `native+int8`.
+        """A reuse policy, with `+int8`, `+int4` or `+subspace` for packed pages; one of these
+        alone is behind `native`.
 
         Raises `PlanError`.
         """
         reuse, plus, form = name.partition("+")
-        if name == _INT8:
-            reuse, plus, form = Reuse.NATIVE, "+", _INT8
-        if reuse not in list(Reuse) or (plus and form != _INT8):
-            choices = ", ".join([*Reuse, _INT8])
-            raise PlanError(f"no KV policy is called {name!r}: choose one of {choices}, or X+int8")
-        return cls(Reuse(reuse), KvRung.INT8 if plus else KvRung.NATIVE)
+        if name in _FORMS:
+            reuse, plus, form = Reuse.NATIVE, "+", name
+        if reuse not in list(Reuse) or (plus and form not in _FORMS):
+            choices, forms = ", ".join([*Reuse, *_FORMS]), ", ".join(f"X+{form}" for form in _FORMS)
+            raise PlanError(f"no KV policy is called {name!r}: choose one of {choices}, or {forms}")
+        return cls(Reuse(reuse), _FORMS[form] if plus else Format.NATIVE)
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ class Plan:
 
     @property
     def kv(self) -> KvRung:
-        """The pages' format: the lower of the policy's and the rung's."""
-        return max(self.policy.kv, self.level.kv)
+        """What the rung makes of pages that the policy leaves native."""
+        return self.level.kv
 
 
 def tasks_named(names: str) -> tuple[Kind, ...]:

@@ -251,6 +251,7 @@ class LocalResident:
             "--min-epoch": str(self._min_epoch),
             "--pool-mb": str(self._spec.pool_mb),
             "--device": self._spec.device,
+            "--storage": self._spec.storage,
             "--lines": str(self._lines),
         }
         return [*self._worker, *(word for flag in flags.items() for word in flag)]

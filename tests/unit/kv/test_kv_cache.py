@@ -1,5 +1,7 @@
 """The cache as the engine uses it: sequences, reuse, pressure, fallback and flush."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -13,11 +15,12 @@ from runtime.kv.pool import StaleEpoch
 from runtime.kv.quantise import Quantiser
 from runtime.kv.reuse import AtRandom, LowEntropy, ReusePolicy
 from runtime.kv.sequence import Sequence
-from runtime.kv.slabs import EXTENT_PAGES
+from runtime.kv.slabs import EXTENT_PAGES, PoolExhausted
 from runtime.kv.tiers import TierLimits
 from tests.unit.kv.tiny_text import LAYERS, SETTINGS, SHAPE, TinyText, cache, opened, prompt
 
 T, A, V = Modality.TEXT, Modality.AUDIO, Modality.VIDEO
+MIXED_COMPLETE = 6  # blocks
 MIXED = prompt((T, 20), (V, 37), (A, 13), (T, 20))
 LONG = prompt((T, 20), (V, 100), (A, 60), (T, 100))
 
@@ -324,3 +327,49 @@ def test_a_sequence_of_an_old_epoch_never_enters_the_index(tiny: TinyText) -> No
     kv.absorb(running, torch.zeros(90, 8), None)
     kv.close(running)
     assert kv.stale(1).pages == 0
+
+
+# ---------------------------------------------------------------- forks
+def test_a_fork_goes_on_as_the_other_would_have_and_neither_sees_the_others_words(
+    tiny: TinyText,
+) -> None:
+    kv = cache()
+    running = opened(kv, MIXED)
+    tiny.prefill(kv, running)
+    twin = kv.fork(running)
+    assert twin is not None
+    ours, theirs = tiny.paged(kv, [(running, [5]), (twin, [7])])
+    assert torch.allclose(ours[0], tiny.dense(MIXED, [5])[-1], atol=1e-4)
+    assert torch.allclose(theirs[0], tiny.dense(MIXED, [7])[-1], atol=1e-4)
+    shared = running.table.matrix()[:, :MIXED_COMPLETE]
+    assert (shared == twin.table.matrix()[:, :MIXED_COMPLETE]).all()
+    kv.close(running)
+    theirs = tiny.paged(kv, [(twin, [9])])[0]
+    assert torch.allclose(theirs[0], tiny.dense(MIXED, [7, 9])[-1], atol=1e-4)
+    kv.close(twin)
+    assert kv.check() == ()
+
+
+def test_a_fork_that_finds_no_room_leaves_nothing_behind(tiny: TinyText) -> None:
+    kv = small(32, host_bytes=0)
+    running = opened(kv, prompt((T, 100)), max_new=12)
+    tiny.prefill(kv, running)
+    with suppress(PoolExhausted):
+        while True:
+            kv.pool.pin(np.array([kv.new_page(0, 0)]))
+    with pytest.raises(PoolExhausted):
+        kv.fork(running)
+    assert len(kv._sequences) == 1
+    pinned = int((kv.pool.records.pins > 0).sum())  # each of them has a use of its own too
+    assert int(kv.pool.records.uses.sum()) - pinned == running.taken
+
+
+def test_an_adopted_block_counts_its_aliases_too(tiny: TinyText) -> None:
+    kv = cache(reuse=ReusePolicy("on", AtRandom(1.0), (1,)))
+    first = opened(kv, LONG)
+    tiny.prefill(kv, first, observed=True)
+    before = sum(c.alias_pages for c in kv.cells())
+    assert before > 0
+    kv.close(first)
+    opened(kv, LONG)
+    assert 0 < sum(c.alias_pages for c in kv.cells()) <= before

@@ -1,0 +1,1 @@
+"""Learning a checkpoint's subspaces from what it makes of calibration clips (DESIGN 5)."""
