@@ -128,6 +128,18 @@ PREFIX_LOOKUP_TOKENS = Metric(
     "redline_kv_prefix_lookup_tokens_total", Kind.COUNTER,
     "Prompt tokens looked up in the prefix cache.", (_V,),
 )  # fmt: skip
+PREFIX_EVICTIONS = Metric(
+    "redline_kv_prefix_evictions_total", Kind.COUNTER,
+    "Blocks that the prefix cache gave up for room.", (_V,),
+)  # fmt: skip
+ENCODER_HITS = Metric(
+    "redline_kv_encoder_hits_total", Kind.COUNTER,
+    "Media slices whose encoder output was kept.", (_V,),
+)  # fmt: skip
+ENCODER_LOOKUPS = Metric(
+    "redline_kv_encoder_lookups_total", Kind.COUNTER,
+    "Media slices whose encoder output was looked up.", (_V,),
+)  # fmt: skip
 BLOCK_FILL = Metric(
     "redline_kv_block_fill_ratio", Kind.GAUGE, "Share of the slots of live blocks in use.", (_V,)
 )
@@ -237,7 +249,8 @@ HEARTBEAT_AGE = Metric(
 DATA_PLANE: tuple[Metric, ...] = (
     ENTROPY_THRESHOLD, RESIDENCY_HIT_MASS, RESIDENCY_LOOKUP_MASS, LIVE_BYTES, EVICTABLE_BYTES,
     HOST_BYTES, RESERVED_BYTES, ALIAS_PAGES, ENTROPY_SUM, ENTROPY_COUNT, PREFIX_HIT_TOKENS,
-    PREFIX_LOOKUP_TOKENS, BLOCK_FILL, POOL_EPOCH, REUSE_ON, FIRST_OUTPUT, OVERDUE, FAULTS,
+    PREFIX_LOOKUP_TOKENS, PREFIX_EVICTIONS, ENCODER_HITS, ENCODER_LOOKUPS, BLOCK_FILL, POOL_EPOCH,
+    REUSE_ON, FIRST_OUTPUT, OVERDUE, FAULTS,
     REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED, FAULT_WINDOW_BY_FAULT, BUILD_INFO,
     RESIDENT_INFO, RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT, ROUTE_EPOCH, LEVEL, IN_FLIGHT,
     WAITING, BUSY, STEPS, SPEECH_SECONDS, UNDERRUN_SECONDS,

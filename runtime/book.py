@@ -160,6 +160,9 @@ class Book:
         for counter, total in (
             (catalog.PREFIX_HIT_TOKENS, snapshot.prefix_hit_tokens),
             (catalog.PREFIX_LOOKUP_TOKENS, snapshot.prefix_lookup_tokens),
+            (catalog.PREFIX_EVICTIONS, snapshot.prefix_evictions),
+            (catalog.ENCODER_HITS, snapshot.encoder_hits),
+            (catalog.ENCODER_LOOKUPS, snapshot.encoder_lookups),
             (catalog.BUSY, snapshot.busy_s),
             (catalog.STEPS, snapshot.steps),
         ):

@@ -275,7 +275,12 @@ class Flight:
         ready = self._plane.supervisors[self.resident].ready
         cached = ready is not None and finished.prompt_tokens > ready.uncached_tokens
         if self.ask.pinned is None and cached:
-            witness = Witness(self._request(), self._prompt.arrays, finished.prompt_tokens)
+            witness = Witness(
+                self._request(),
+                self._prompt.arrays,
+                finished.prompt_tokens,
+                self.watch.stamp.pool_epoch,
+            )
             self._plane.witnesses.keep(self.resident, witness)
 
     def _log(self) -> None:

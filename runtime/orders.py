@@ -202,9 +202,11 @@ class Orders:
 
 @dataclass(frozen=True)
 class _Replay:
-    """What the witness found in the cache; `failure`: why that is not known."""
+    """What the witness found in the cache, under the keys of now and of its own epoch; `failure`:
+    why that is not known."""
 
     cached_tokens: int | None = None
+    stale_tokens: int | None = None
     failure: str = ""
 
 
@@ -215,7 +217,7 @@ async def _replay(resident: Life, witness: Witness) -> _Replay:
             async with aclosing(resident.generate(probe, witness.arrays)) as events:
                 async for event in events:
                     if isinstance(event, Finished):
-                        return _Replay(event.cached_tokens)
+                        return _Replay(event.cached_tokens, event.stale_tokens)
                     if isinstance(event, Failed):
                         return _Replay(failure=f"the witness was not replayed: {event.message}")
     except TimeoutError:
@@ -233,4 +235,6 @@ def _shortcomings(wanted: int, epoch: int, stale: StaleCount, replayed: _Replay)
         found.append(f"{left} things of older epochs are left")
     if replayed.cached_tokens:
         found.append(f"the witness found {replayed.cached_tokens} tokens in the cache")
+    if replayed.stale_tokens:
+        found.append(f"it found {replayed.stale_tokens} tokens under the keys of before the flush")
     return found

@@ -18,15 +18,18 @@ class Witness:
     request: Generate
     arrays: Sequence[Array]
     prompt_tokens: int
+    pool_epoch: int | None  # it was served in; None: not known then
 
     def probe(self, request_id: str) -> Generate:
-        """The same prompt as a request that reads the cache and leaves no trace."""
+        """The same prompt as a request that reads the cache, under the keys of its own epoch as
+        well, and leaves no trace."""
         return msgspec.structs.replace(
             self.request,
             request_id=request_id,
             max_tokens=1,
             speech=False,
             cache_write=False,
+            probe_epoch=self.pool_epoch,
             traceparent=None,
         )
 

@@ -185,6 +185,9 @@ class Engine:
             cells=cache.cells(),
             prefix_hit_tokens=cache.prefix_hit_tokens,
             prefix_lookup_tokens=cache.prefix_lookup_tokens,
+            prefix_evictions=cache.prefix_evictions,
+            encoder_hits=cache.encoders.hits,
+            encoder_lookups=cache.encoders.lookups,
             reserved_bytes=cache.reserved_bytes(),
             block_fill=cache.fill_rate(),
             running=running,
@@ -239,6 +242,10 @@ class Engine:
         except PromptTooLong as err:
             self._fail(request.request_id, "bad_request", str(err))
             return True
+        if asked.probe_epoch is not None:
+            request.stale_tokens = self._cache.probe(
+                request.tokens(), salt=asked.salt, epoch=asked.probe_epoch
+            )
         request.started = self._clock()
         return request.sequence is not None
 

@@ -121,11 +121,11 @@ class Forward:
             return request.embedding[1]
         if segment.part is None:
             return self._thinker.embed(request.prompt, segment)
-        epoch, key = self._cache.pool.epoch, f"{request.asked.salt} {segment.digest}"
+        epoch, key = self._cache.pool.epoch, (request.asked.salt, segment.digest)
         kept = self._cache.encoders.get(key, epoch)
         if kept is not None:
             return kept
         made = self._thinker.embed(request.prompt, segment)
         if request.asked.cache_write:
-            self._cache.encoders.put(key, epoch, made)
+            self._cache.encoders.put(key, epoch, made, tokens=segment.stop - segment.start)
         return made

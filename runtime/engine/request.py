@@ -44,8 +44,10 @@ class Request:
         self.text_reason: Literal["stop", "length"] | None = None
         self.encode_s = self.prefill_s = self.decode_s = 0.0
         self.started = now
+        self.stale_tokens: int | None = None  # found under a flushed epoch's keys; None: not sought
         self.video_told = not any(_is_key_frame(s) for s in prompt.segments)
         self._tokenizer = tokenizer
+        self._tokens = _tokens(prompt)
         self._shown = 0  # characters of the text that are out
         self._told = 0  # tokens that are accounted for in deltas
 
@@ -68,12 +70,8 @@ class Request:
         return len(self.prompt) - self.prefilled + self.asked.max_tokens - len(self.generated)
 
     def tokens(self) -> PromptTokens:
-        """The prompt as the cache sees it."""
-        prompt = self.prompt
-        media = tuple(
-            MediaSpan(s.start, s.stop, s.digest) for s in prompt.segments if s.part is not None
-        )
-        return PromptTokens(prompt.ids, prompt.modality, prompt.positions, media)
+        """The prompt as the cache sees it: one object, by which the cache knows its keys."""
+        return self._tokens
 
     def view(self) -> RequestView:
         left = np.unique(self.prompt.modality[self.prefilled :])
@@ -159,6 +157,7 @@ class Request:
             encode_s=self.encode_s,
             prefill_s=self.prefill_s,
             decode_s=self.decode_s,
+            stale_tokens=self.stale_tokens,
         )
 
     def _end_text(self, reason: Literal["stop", "length"]) -> None:
@@ -173,6 +172,13 @@ class Request:
             for modality, hit, lookup in masses
             if lookup > 0
         )
+
+
+def _tokens(prompt: Prompt) -> PromptTokens:
+    media = tuple(
+        MediaSpan(s.start, s.stop, s.digest) for s in prompt.segments if s.part is not None
+    )
+    return PromptTokens(prompt.ids, prompt.modality, prompt.positions, media)
 
 
 def _is_key_frame(segment: Segment) -> bool:

@@ -40,7 +40,7 @@ def held_before(records: Records, epoch: int) -> Holdings:
     return Holdings(
         pages=int((old & ~records.on_host).sum()),
         host_pages=int((old & records.on_host).sum()),
-        bytes=int(records.bytes_of()[old].sum()),
+        bytes=int(records.bytes_of(old).sum()),
     )
 
 
@@ -53,5 +53,5 @@ def fill_rate(records: Records, slots: int) -> float | None:
 def _tally(records: Records, rows: NDArray[np.bool_], layers: int) -> NDArray[np.int64]:
     kinds = len(MODALITIES)
     cell = records.layer[rows].astype(np.int64) * kinds + records.modality[rows]
-    sums = np.bincount(cell, records.bytes_of()[rows], layers * kinds)
+    sums = np.bincount(cell, records.bytes_of(rows), layers * kinds)
     return sums.astype(np.int64).reshape(layers, kinds)

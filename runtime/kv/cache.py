@@ -19,8 +19,9 @@ from runtime.kv.admission import Admission
 from runtime.kv.audit import check
 from runtime.kv.encoders import EncoderCache, T
 from runtime.kv.entropy import EntropyBuffer
+from runtime.kv.eviction import block_cost
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
-from runtime.kv.index import Entry, KeyScope, PrefixIndex, block_keys
+from runtime.kv.index import Entry, Key, KeyMemo, KeyScope, PrefixIndex, block_keys
 from runtime.kv.packing import Packer
 from runtime.kv.pool import PagePool
 from runtime.kv.records import Pages
@@ -95,6 +96,7 @@ class KvCache(Generic[T]):
             self.pool.contents.page_bytes(max(settings.storage, Format.INT8)),
         )
         self._index = PrefixIndex(self.pool, side)
+        self._keys = KeyMemo()
         self._weights_digest = settings.weights_digest
         self._observe_every = settings.observe_every
         self._steps = 0
@@ -119,8 +121,8 @@ class KvCache(Generic[T]):
         """
         need = self._need(tokens, max_new)
         table = PageTable(self.pool, len(tokens) + max_new, tokens.positions_with(max_new))
-        root = KeyScope(self._weights_digest, self.reuse.digest, self.pool.epoch).root(salt)
-        keys = block_keys(tokens, root)
+        root = self._root(salt, self.pool.epoch)
+        keys = self._keys.keys(tokens, root)
         sequence = Sequence(tokens, table, self.entropy.open(), root, keys, write, need)
         self._adopt_prefix(sequence)
         self._sequences.append(sequence)
@@ -129,7 +131,19 @@ class KvCache(Generic[T]):
             return None
         self.prefix_lookup_tokens += len(tokens)
         self.prefix_hit_tokens += sequence.cached
+        if write:
+            self._index.use(keys[: sequence.indexed])
         return sequence
+
+    def probe(self, tokens: PromptTokens, *, salt: str, epoch: int | None = None) -> int:
+        """Prompt tokens that `open` would restore; looking leaves no trace.
+
+        `epoch`: under the keys of this epoch, say one that was flushed; `None`: of the pool's own.
+        """
+        root = self._root(salt, self.pool.epoch if epoch is None else epoch)
+        blocks = _restorable(tokens)
+        found = len(self._index.match(block_keys(tokens, root)[: len(blocks)]))
+        return blocks[found - 1][1] if found else 0
 
     def close(self, sequence: Sequence) -> None:
         """Give everything back. A second call does nothing."""
@@ -249,6 +263,11 @@ class KvCache(Generic[T]):
         """Device bytes taken in all: pages, Talker states and encoder outputs."""
         return self.pool.arena.nbytes + self._index.state_bytes + self.encoders.nbytes
 
+    @property
+    def prefix_evictions(self) -> int:
+        """Blocks that the index gave up for room; it only grows."""
+        return self._index.evictions
+
     def fill_rate(self) -> float | None:
         """Share of the slots of live pages in use; `None` while nothing is live."""
         return fill_rate(self.pool.records, PAGE_TOKENS)
@@ -259,6 +278,9 @@ class KvCache(Generic[T]):
         return check(self.pool, uses, self._index.pages())
 
     # ------------------------------------------------------------ inside
+    def _root(self, salt: str, epoch: int) -> Key:
+        return KeyScope(self._weights_digest, self.reuse.digest, epoch).root(salt)
+
     def _need(self, tokens: PromptTokens, max_new: int) -> Need:
         answer = np.full(max_new, TEXT, np.int8)
         blocks = len(layout(np.concatenate([tokens.codes, answer])))
@@ -273,9 +295,8 @@ class KvCache(Generic[T]):
         return True
 
     def _adopt_prefix(self, sequence: Sequence) -> None:
-        """Take over cached blocks, but never the last prompt token: its logits are needed."""
-        tokens = sequence.tokens
-        blocks = [b for b in complete_blocks(tokens.codes) if b[1] < len(tokens)]
+        """Take over cached blocks."""
+        blocks = _restorable(sequence.tokens)
         found = self._index.match(sequence.keys[: len(blocks)])
         for (start, stop), entry in zip(blocks, found, strict=False):
             self.pool.retain(entry.pages)
@@ -352,6 +373,7 @@ class KvCache(Generic[T]):
             pages=block.pages.copy(),
             states=None if states is None else states[tokens].clone(),
             epoch=sequence.table.epoch,
+            cost=block_cost(tokens.start, tokens.stop, media=block.modality != TEXT),
         )
 
     def _alias_entries(self) -> np.ndarray:
@@ -365,6 +387,11 @@ class KvCache(Generic[T]):
 def _waiting(reuse: ReusePolicy) -> frozenset[int]:
     """Layers that an alias may concern, either end of it."""
     return frozenset(layer - below for layer in reuse.layers for below in (0, 1))
+
+
+def _restorable(tokens: PromptTokens) -> list[tuple[int, int]]:
+    """Blocks that a prefix may cover: never the last prompt token, as its logits are needed."""
+    return [block for block in complete_blocks(tokens.codes) if block[1] < len(tokens)]
 
 
 def _place(sequence: Sequence, block: int) -> bytes:

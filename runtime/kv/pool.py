@@ -159,4 +159,4 @@ class PagePool:
     def live_share(self) -> float:
         """Live device bytes over the arena's bytes."""
         live = self.records.live() & ~self.records.on_host
-        return float(self.records.bytes_of()[live].sum()) / self.arena.nbytes
+        return float(self.records.bytes_of(live).sum()) / self.arena.nbytes

@@ -61,10 +61,10 @@ class Records:
     def on_host_pages(self) -> NDArray[np.bool_]:
         return (self.form > 0) & self.on_host
 
-    def bytes_of(self) -> NDArray[np.int64]:
-        """Bytes by page: partners count half of their slot each."""
-        whole = np.where(self.form > 0, self.size, 0).astype(np.int64)
-        return np.where(self.partner == NOBODY, whole, whole // 2)
+    def bytes_of(self, pages: Pages | NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Bytes of each of these pages: partners count half of their slot each."""
+        whole = np.where(self.form[pages] > 0, self.size[pages], 0).astype(np.int64)
+        return np.where(self.partner[pages] == NOBODY, whole, whole // 2)
 
     def _grow(self) -> None:
         size = max(_GROWTH, 2 * self._size)

@@ -24,7 +24,10 @@ class MediaSpan:
 
 @dataclass(frozen=True, eq=False)
 class PromptTokens:
-    """`ids` and `codes` (indices into `MODALITIES`) are `(n,)`, `positions` `(3, n)`."""
+    """`ids` and `codes` (indices into `MODALITIES`) are `(n,)`, `positions` `(3, n)`.
+
+    Spans of `media` stand in order and do not overlap. Nothing in it changes: keys are kept by it.
+    """
 
     ids: NDArray[np.int64]
     codes: NDArray[np.int8]

@@ -82,6 +82,7 @@ class Generate(Wire, frozen=True, tag="generate"):
     voice: str
     salt: str  # tenant salt of the cache keys
     cache_write: bool = True  # a probe reads the cache and leaves no trace
+    probe_epoch: Epoch | None = None  # a flushed epoch, under whose keys it must miss as well
     traceparent: str | None = None
 
 
@@ -174,6 +175,7 @@ class Finished(Wire, frozen=True, tag="request_finished"):
     encode_s: float
     prefill_s: float
     decode_s: float
+    stale_tokens: int | None = None  # found under `probe_epoch`'s keys; None: not looked for
 
 
 FailedKind = Literal["bad_request", "shed", "overloaded", "engine", "lost", "cancelled"]
@@ -223,6 +225,9 @@ class Snapshot(Wire, frozen=True, tag="snapshot"):
     cells: tuple[CacheCell, ...]
     prefix_hit_tokens: int
     prefix_lookup_tokens: int
+    prefix_evictions: int
+    encoder_hits: int
+    encoder_lookups: int
     reserved_bytes: int
     block_fill: float | None
     running: int

@@ -214,7 +214,14 @@ class ScriptedEngine:
             encode_s=0.001,
             prefill_s=0.001,
             decode_s=TOKEN_S * request.max_tokens,
+            stale_tokens=self.stale_tokens(request, prompt_tokens),
         )
+
+    def stale_tokens(self, request: Generate, prompt_tokens: int) -> int | None:
+        if request.probe_epoch is None:
+            return None
+        kept = self.cache.get(key_of(request)) == request.probe_epoch
+        return prompt_tokens if kept else 0
 
     # ------------------------------------------------------------ state
     def ready(self) -> Ready:
@@ -256,6 +263,9 @@ class ScriptedEngine:
             cells=(cell,),
             prefix_hit_tokens=self.hits,
             prefix_lookup_tokens=self.lookups,
+            prefix_evictions=0,
+            encoder_hits=0,
+            encoder_lookups=0,
             reserved_bytes=1000 * PAGE_BYTES,
             block_fill=None,
             running=len(self.running),

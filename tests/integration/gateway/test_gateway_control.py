@@ -377,6 +377,7 @@ async def test_a_lying_flush_is_found_out_by_the_probe(gateway: Gateway) -> None
     assert report.cached_tokens == 40
     assert report.stale_pages == 1
     assert "the witness found 40 tokens" in report.detail
+    assert "40 tokens under the keys of before the flush" in report.detail
     await gateway.drill(B, "lying_flush", seconds=0.0)
     await flush(gateway, B)
 

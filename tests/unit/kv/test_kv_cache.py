@@ -305,7 +305,7 @@ def test_a_flush_misses_at_once_and_leaves_nothing_of_the_old_epoch(tiny: TinyTe
     tiny.prefill(kv, running)
     kv.close(done)
     kv.pool.moves.offload(np.flatnonzero(kv.pool.records.sealed & (kv.pool.records.form > 0))[:5])
-    kv.encoders.put("clip", 0, torch.zeros(10))
+    kv.encoders.put("clip", 0, torch.zeros(10), tokens=1)
     kv.invalidate(4)
     assert opened(kv, MIXED).cached == 0
     stale = kv.stale(4)

@@ -16,7 +16,7 @@ def a_witness(text: str, kilobytes: int = 1) -> Witness:
         voice="v",
         salt="tenant",
     )
-    return Witness(request, [np.zeros(kilobytes * 1024, np.uint8)], prompt_tokens=7)
+    return Witness(request, [np.zeros(kilobytes * 1024, np.uint8)], prompt_tokens=7, pool_epoch=3)
 
 
 def test_the_last_prompt_before_the_flush_is_the_witness() -> None:
@@ -49,4 +49,5 @@ def test_a_probe_is_the_same_prompt_and_leaves_no_trace() -> None:
     probe = a_witness("one").probe("probe-1")
     assert (probe.request_id, probe.max_tokens, probe.speech) == ("probe-1", 1, False)
     assert not probe.cache_write
+    assert probe.probe_epoch == 3
     assert (probe.turns, probe.salt) == (a_witness("one").request.turns, "tenant")
