@@ -44,6 +44,7 @@ class CacheSummary(Wire, frozen=True):
     version: str
     hit_rate: float | None  # weighted by attention mass
     gpu_mem_gb: float
+    reuse: str | None = None  # "on", or "off: " and why; None: the engine has not told
 
 
 class Totals(NamedTuple):
@@ -76,12 +77,16 @@ class CacheTable:
         self._window_s = lines.cache.hold_s if window_s is None else window_s
         self._versions: dict[str, _Version] = {}
 
-    def update(self, version: str, cells: Iterable[CacheCell], now: float) -> None:
-        """Take an engine's newest cells, all of them. Counters that fell mean it was restarted."""
+    def update(
+        self, version: str, cells: Iterable[CacheCell], now: float, reuse: str | None = None
+    ) -> None:
+        """Take an engine's newest cells, all of them, and what it says of reuse. Counters that
+        fell mean it was restarted."""
         by_key = {(cell.layer, cell.modality): cell for cell in cells}
         if version not in self._versions:
             self._versions[version] = _Version()
         self._versions[version].update(by_key, now, now - self._window_s)
+        self._versions[version].reuse = reuse
 
     def rows(self, now: float) -> tuple[CacheRow, ...]:
         """The table, by version, layer and modality."""
@@ -120,6 +125,7 @@ class _Version:
     def __init__(self) -> None:
         self.cells: dict[Key, CacheCell] = {}
         self.totals: dict[Key, Totals] = {}
+        self.reuse: str | None = None
         self._history: deque[tuple[float, dict[Key, Totals]]] = deque()
 
     @property
@@ -153,7 +159,9 @@ class _Version:
         for change in self._moved(since).values():
             moved = moved.plus(change)
         live = sum(cell.live_bytes for cell in self.cells.values())
-        return CacheSummary(version=version, hit_rate=_rate(moved), gpu_mem_gb=live / GB)
+        return CacheSummary(
+            version=version, hit_rate=_rate(moved), gpu_mem_gb=live / GB, reuse=self.reuse
+        )
 
     def _advance(self, cells: dict[Key, CacheCell]) -> dict[Key, Totals]:
         """Totals raised by what the counters gained, or by all they show after a restart."""

@@ -151,6 +151,25 @@ REUSE_ON = Metric(
     "1 where entropy-driven reuse is on, 0 where the checkpoint is uncalibrated or it tripped.",
     (_V,),
 )  # fmt: skip
+SHADOW_CHECKS = Metric(
+    "redline_kv_shadow_checks_total", Kind.COUNTER,
+    "Answers under reuse that were run again on full KV.", (_V,),
+)  # fmt: skip
+SHADOW_NATS = Metric(
+    "redline_kv_shadow_nats_sum_total", Kind.COUNTER,
+    "Sum of those answers' mean divergences from full KV.", (_V,),
+)  # fmt: skip
+SHADOW_TOKENS = Metric(
+    "redline_kv_shadow_tokens_total", Kind.COUNTER, "Tokens of those answers.", (_V,)
+)
+SHADOW_AGREED = Metric(
+    "redline_kv_shadow_agreed_tokens_total", Kind.COUNTER,
+    "Of those tokens, the ones that are the likeliest on full KV too.", (_V,),
+)  # fmt: skip
+SHADOW_TRIPS = Metric(
+    "redline_kv_shadow_trips_total", Kind.COUNTER,
+    "Times that the shadow check turned reuse off.", (_V,),
+)  # fmt: skip
 
 # ------------------------------------------------------------------ table 2: latency (S4.2)
 FIRST_OUTPUT = Metric(
@@ -250,8 +269,9 @@ DATA_PLANE: tuple[Metric, ...] = (
     ENTROPY_THRESHOLD, RESIDENCY_HIT_MASS, RESIDENCY_LOOKUP_MASS, LIVE_BYTES, EVICTABLE_BYTES,
     HOST_BYTES, RESERVED_BYTES, ALIAS_PAGES, ENTROPY_SUM, ENTROPY_COUNT, PREFIX_HIT_TOKENS,
     PREFIX_LOOKUP_TOKENS, PREFIX_EVICTIONS, ENCODER_HITS, ENCODER_LOOKUPS, BLOCK_FILL, POOL_EPOCH,
-    REUSE_ON, FIRST_OUTPUT, OVERDUE, FAULTS,
-    REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED, FAULT_WINDOW_BY_FAULT, BUILD_INFO,
+    REUSE_ON, SHADOW_CHECKS, SHADOW_NATS, SHADOW_TOKENS, SHADOW_AGREED, SHADOW_TRIPS, FIRST_OUTPUT,
+    OVERDUE, FAULTS, REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED,
+    FAULT_WINDOW_BY_FAULT, BUILD_INFO,
     RESIDENT_INFO, RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT, ROUTE_EPOCH, LEVEL, IN_FLIGHT,
     WAITING, BUSY, STEPS, SPEECH_SECONDS, UNDERRUN_SECONDS,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from monitors.contract import DrillKind
-from redline import evaluate
+from redline import calibrate, evaluate
 from redline.sentences import fail as _fail
 from redline.settings import STATE_DIR, Ports, SettingsError, Stack, find_stack
 
@@ -28,6 +28,7 @@ rollout_app = typer.Typer(
 )
 app.add_typer(rollout_app, name="rollout")
 app.command("eval")(evaluate.command)
+app.command("calibrate")(calibrate.command)
 
 StateDir = Annotated[
     Path,

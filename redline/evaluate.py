@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from redline.measuring import MEGABYTE, check_folder, measuring
 from redline.sentences import fail
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from runtime.quality.plan import Plan
     from runtime.quality.score import KvUse, Report, TaskScore
 
-_MEGABYTE = 1_000_000
 _ABSENT = "[dim]-[/]"
 
 
@@ -42,9 +42,8 @@ def command(
     """Ask a checkpoint held-out questions that have a right answer, and score what it says."""
     from rich.console import Console
 
-    if out is not None and not out.absolute().parent.is_dir():
-        fail(f"--json {out}: there is no such folder", 2)
-    asked = plan(kv, rung, tasks, seconds, count, speech, seed, int(pool_mb * _MEGABYTE))
+    check_folder("--json", out)
+    asked = plan(kv, rung, tasks, seconds, count, speech, seed, int(pool_mb * MEGABYTE))
     report = run(model, asked, device)
     Console().print(draw(report))
     if out is not None:
@@ -82,31 +81,10 @@ def plan(
 
 def run(model: Path, asked: "Plan", device: str = "cpu") -> "Report":
     """Load and evaluate, with a bar on standard error. What cannot be used ends the command."""
-    import torch
-    from rich.console import Console
-    from rich.progress import Progress
-    from transformers.utils import logging as transformers_logging
+    from runtime.quality.evaluate import evaluate
 
-    from runtime.kv.reuse import CalibrationError
-    from runtime.model import checkpoint
-    from runtime.quality.evaluate import EvaluationFailed, evaluate
-    from runtime.quality.likelihood import NotANumber, PoolTooSmall
-    from runtime.quality.plan import PlanError
-
-    torch.set_num_threads(1)  # as an engine process has it; on small matrices two only wait
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-    try:
-        loaded = checkpoint.load(model, device, pool_bytes=asked.pool_bytes)
-        with Progress(console=Console(stderr=True)) as bar:
-            task = bar.add_task(loaded.version)
-            return evaluate(
-                loaded, asked, lambda done, total: bar.update(task, completed=done, total=total)
-            )
-    except (checkpoint.CheckpointError, CalibrationError, PlanError) as err:
-        fail(err, 2)
-    except (PoolTooSmall, NotANumber, EvaluationFailed) as err:
-        fail(err)
+    with measuring(model, device, asked.pool_bytes) as (loaded, progress):
+        return evaluate(loaded, asked, progress)
 
 
 def draw(report: "Report") -> "Group":

@@ -58,6 +58,8 @@ def _cache(tables: Tables, lines: RedLines) -> Table:
                 reuse = "off" if row.entropy_th is None else f"{row.entropy_th:.2f}"
                 cells = _hits_and_memory(row.hit_rate, row.gpu_mem_gb, lines)
                 table.add_row(row.version, str(row.layer_id), row.modal, reuse, *cells)
+    told = [f"{s.version}: reuse {s.reuse}" for s in tables.cache_summary if s.reuse is not None]
+    table.caption, table.caption_justify = "\n".join(told) or None, "left"
     return table
 
 

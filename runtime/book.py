@@ -156,7 +156,7 @@ class Book:
 
     def snapshot(self, version: str, snapshot: Snapshot) -> None:
         """An engine's newest numbers (table 1 and its scheduler)."""
-        self.cache.update(version, snapshot.cells, self._clock())
+        self.cache.update(version, snapshot.cells, self._clock(), snapshot.reuse)
         for counter, total in (
             (catalog.PREFIX_HIT_TOKENS, snapshot.prefix_hit_tokens),
             (catalog.PREFIX_LOOKUP_TOKENS, snapshot.prefix_lookup_tokens),
@@ -165,6 +165,11 @@ class Book:
             (catalog.ENCODER_LOOKUPS, snapshot.encoder_lookups),
             (catalog.BUSY, snapshot.busy_s),
             (catalog.STEPS, snapshot.steps),
+            (catalog.SHADOW_CHECKS, snapshot.shadow.checks),
+            (catalog.SHADOW_NATS, snapshot.shadow.nats),
+            (catalog.SHADOW_TOKENS, snapshot.shadow.tokens),
+            (catalog.SHADOW_AGREED, snapshot.shadow.agreed),
+            (catalog.SHADOW_TRIPS, snapshot.shadow.trips),
         ):
             self.exposition.counter(counter).follow(total, version)
         for gauge, read in _ENGINE_GAUGES:

@@ -7,10 +7,12 @@ import torch
 
 from monitors.contract import Name
 from monitors.redlines import RedLines
+from runtime.engine.shadow import ShadowSettings
 from runtime.kv import subspace_file
 from runtime.kv.cache import CacheSettings, KvCache
+from runtime.kv.calibration import load_policy
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
-from runtime.kv.reuse import NEWEST_TOKENS, ReusePolicy, load_policy
+from runtime.kv.reuse import NEWEST_TOKENS, ReusePolicy
 from runtime.kv.slabs import EXTENT_PAGES
 from runtime.kv.subspace import Subspace
 from runtime.kv.tiers import TierLimits
@@ -34,6 +36,7 @@ class EngineSettings:
     storage: Format = Format.NATIVE  # what complete blocks are packed into
     page_dtype: torch.dtype | None = None  # of native pages; None: the model's
     subspace: Subspace | None = None  # None: the checkpoint's own, where `storage` wants one
+    shadow: ShadowSettings = field(default_factory=ShadowSettings)
 
 
 def build_thinker(checkpoint: Checkpoint) -> Thinker:

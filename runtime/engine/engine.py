@@ -24,6 +24,7 @@ from runtime.engine.scheduler import (
     choose,
     prefill_urgency,
 )
+from runtime.engine.shadow import ShadowCheck
 from runtime.engine.speech import Speech
 from runtime.kv.admission import PromptTooLong
 from runtime.kv.slabs import PoolExhausted
@@ -67,7 +68,9 @@ class Engine:
         self._sleep = sleep
         self._processor = Processor(checkpoint)
         self._cache = build_cache(checkpoint, settings)
-        self._forward = Forward(build_thinker(checkpoint), self._cache, clock)
+        thinker = build_thinker(checkpoint)
+        self._forward = Forward(thinker, self._cache, clock)
+        self._shadow = ShadowCheck(self._forward, self._cache, settings.shadow, thinker.logits)
         self._drills = Drills(settings.name, self._cache, clock, die)
         self._requests: dict[str, Request] = {}
         self._events: list[RequestEvent] = []
@@ -104,6 +107,8 @@ class Engine:
         """One unit of work; what came of it."""
         began = self._clock()
         self._drills.expire()
+        if self._requests:
+            self._shadow.stand_back()
         self._admit()
         work = choose([r.view() for r in self._running()], self._settings.lines.latency, began)
         if work is not None:
@@ -111,8 +116,9 @@ class Engine:
             self._sleep_if_drilled()
             self._work(work.kind, [self._requests[i] for i in work.request_ids])
         moved = self._cache.settle()
-        self._idle = work is None and not moved
-        self._meter(began)
+        busy = work is not None or moved > 0
+        self._meter(began, busy=busy)
+        self._idle = not busy and (bool(self._requests) or not self._shadow.advance())
         self._shed_some()
         events, self._events = self._events, []
         return events
@@ -147,6 +153,7 @@ class Engine:
         if not lied:
             for request in [r for r in self._running() if self._is_stale(r)]:
                 self._fail(request.request_id, "lost", f"the cache was flushed to {min_epoch}")
+            self._shadow.drop()
             if self._cache.pool.epoch > old:
                 self._drills.end(DrillKind.PRESSURE)  # its ballast is of the old epoch
             self._cache.sweep()
@@ -195,6 +202,7 @@ class Engine:
             busy_s=self._busy_s,
             steps=self._steps,
             reuse=cache.reuse.state,
+            shadow=self._shadow.count,
             live_sequences=cache.live_sequences,
             faults=cache.check(),
         )
@@ -213,7 +221,9 @@ class Engine:
             due = now + self._settings.lines.latency.audio_lane_s
             speech = Speech(self._checkpoint, asked.request_id, asked.voice, asked.max_tokens, due)
         tokenizer = self._checkpoint.tokenizer
-        return Request(asked, prompt, tokenizer, speech, _pixels_off(prompt), now)
+        request = Request(asked, prompt, tokenizer, speech, _pixels_off(prompt), now)
+        request.trail = [] if self._shadow.samples(asked.request_id) else None
+        return request
 
     def _running(self) -> Iterable[Request]:
         return (r for r in self._requests.values() if r.sequence is not None)
@@ -251,6 +261,7 @@ class Engine:
 
     def _finish(self, request: Request) -> None:
         self._events.append(request.finished())
+        self._shadow.offer(request)
         self._release(request)
 
     def _fail(self, request_id: str, kind: FailedKind, message: str) -> None:
@@ -345,11 +356,11 @@ class Engine:
         if self._drills.on(DrillKind.SLOW):
             self._sleep(self._drills.amount(DrillKind.SLOW))
 
-    def _meter(self, began: float) -> None:
+    def _meter(self, began: float, *, busy: bool) -> None:
         now = self._clock()
-        busy = 0.0 if self._idle else now - began
-        self._busy_s += busy
-        self._utilisation.add(busy, now - self._stepped)
+        spent = now - began if busy else 0.0
+        self._busy_s += spent
+        self._utilisation.add(spent, now - self._stepped)
         self._stepped = now
 
     def _shed_some(self) -> None:

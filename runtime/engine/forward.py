@@ -11,7 +11,7 @@ from runtime.engine.scheduler import PREFILL_TOKENS
 from runtime.kv.cache import KvCache
 from runtime.kv.sequence import Sequence as Cached
 from runtime.kv.slabs import PoolExhausted
-from runtime.kv.step import Span
+from runtime.kv.step import PagedStep, Span
 from runtime.model.prompt import Segment
 from runtime.model.thinker import SegmentEmbedding, Thinker, pack
 
@@ -49,6 +49,7 @@ class Forward:
         part = _Part(request, sequence, self._cache.grow(sequence, stop - start))
         hidden = self._run([part], embedding, start_of=[start], observed=last)
         if last:
+            request.remember(hidden[-1])
             request.wrote(self._thinker.next_tokens(hidden[-1:])[0], self._thinker.eos_id)
         request.encode_s += encoded - began
         request.prefill_s += self._clock() - encoded
@@ -70,9 +71,32 @@ class Forward:
             starts = [p.sequence.table.length - 1 for p in parts]
             hidden = self._run(parts, embedding, start_of=starts, observed=False)
             tokens = self._thinker.next_tokens(hidden)
-            for part, token in zip(parts, tokens, strict=True):
+            for part, row, token in zip(parts, hidden, tokens, strict=True):
+                part.request.remember(row)
                 part.request.wrote(token, self._thinker.eos_id)
         return refused
+
+    def replay(
+        self, request: Request, sequence: Cached, answer: Sequence[int]
+    ) -> tuple[Tensor, bool]:
+        """The next slice of a prompt and the answer that was given to it: hidden states `(n, H)`,
+        and whether that was all. Nothing of it is observed, shared or kept."""
+        start, prompt = sequence.table.length, len(request.prompt)
+        whole = prompt + len(answer)
+        stop = min(start + PREFILL_TOKENS, prompt if start < prompt else whole)
+        if start < prompt:
+            embedding = self._embed(request, start, stop)
+        else:
+            embedding = self._thinker.embed_tokens(answer[start - prompt : stop - prompt])
+        span = self._cache.grow(sequence, stop - start)
+        out = self._thinker.forward(
+            embedding.emb,
+            request.positions(start, stop - start),
+            embedding.visual,
+            embedding.deepstack,
+            paged=PagedStep(self._cache.pool, [span], observed=False),
+        )
+        return out.last_hidden, stop == whole
 
     def _run(
         self,

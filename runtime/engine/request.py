@@ -18,6 +18,7 @@ from runtime.model.prompt import Prompt, Segment
 from runtime.model.thinker import SegmentEmbedding
 from runtime.residents.port import Finished, Generate, Residency, TextDelta, VideoPart
 
+TRAIL_TOKENS = 64  # of an answer that is checked later: what is kept of it has a bound
 _BROKEN = "\N{REPLACEMENT CHARACTER}"  # ends a text whose last character is not whole yet
 
 
@@ -41,6 +42,7 @@ class Request:
         self.sequence: Sequence | None = None
         self.embedding: tuple[int, SegmentEmbedding] | None = None  # of a segment part-way in
         self.generated: list[int] = []
+        self.trail: list[Tensor] | None = None  # (hidden,) behind each token; None: not kept
         self.text_reason: Literal["stop", "length"] | None = None
         self.encode_s = self.prefill_s = self.decode_s = 0.0
         self.started = now
@@ -117,6 +119,11 @@ class Request:
             self.speech.say(token)
         if len(self.generated) >= self.asked.max_tokens:
             self._end_text("length")
+
+    def remember(self, hidden: Tensor) -> None:
+        """Keep the `(hidden,)` state that the next token comes from, where that was asked for."""
+        if self.trail is not None and len(self.trail) < TRAIL_TOKENS:
+            self.trail.append(hidden.clone())
 
     def text_delta(self) -> TextDelta | None:
         """What can be shown of the text since the last delta; whole characters only."""

@@ -160,7 +160,7 @@ def _engine(asked: argparse.Namespace) -> "Engine":
 
     from runtime.engine.engine import Engine
     from runtime.engine.warmup import WarmUpFailed, warm_up
-    from runtime.kv.reuse import CalibrationError
+    from runtime.kv.calibration import CalibrationError
     from runtime.kv.slabs import PoolTooSmall
     from runtime.model import checkpoint
 

@@ -16,7 +16,9 @@ from monitors.cache_table import CacheCell
 from monitors.contract import KvRung
 from runtime.kv.account import fill_rate, held_before
 from runtime.kv.admission import Admission
+from runtime.kv.aliasing import decide
 from runtime.kv.audit import check
+from runtime.kv.cells import cells
 from runtime.kv.encoders import EncoderCache, T
 from runtime.kv.entropy import EntropyBuffer
 from runtime.kv.eviction import block_cost
@@ -26,14 +28,14 @@ from runtime.kv.packing import Packer
 from runtime.kv.pool import PagePool
 from runtime.kv.records import Pages
 from runtime.kv.residency import ResidencyTable
-from runtime.kv.reuse import NEWEST_TOKENS, SINK_BLOCKS, ReusePolicy, off
+from runtime.kv.reuse import ReusePolicy, off
 from runtime.kv.sequence import Need, Sequence
 from runtime.kv.slabs import PoolExhausted
 from runtime.kv.step import Observation, PagedStep, Span
 from runtime.kv.subspace import Subspace
 from runtime.kv.table import PageTable
 from runtime.kv.tiers import TierLimits, Tiers
-from runtime.kv.tokens import MODALITIES, TEXT, PromptTokens, complete_blocks, layout
+from runtime.kv.tokens import TEXT, PromptTokens, complete_blocks, layout
 
 SIDE_SHARE = 0.125  # of the pool's bytes, each: encoder outputs, and Talker states
 
@@ -145,6 +147,18 @@ class KvCache(Generic[T]):
         found = len(self._index.match(block_keys(tokens, root)[: len(blocks)]))
         return blocks[found - 1][1] if found else 0
 
+    def open_apart(self, tokens: PromptTokens, max_new: int) -> Sequence | None:
+        """A sequence on full KV, or `None` without room for it: no prefix is adopted, and as
+        `absorb` is not to be called, nothing of it is aliased, quantised or kept."""
+        need = self._need(tokens, max_new)
+        table = PageTable(self.pool, len(tokens) + max_new, tokens.positions_with(max_new))
+        sequence = Sequence(tokens, table, self.entropy.open(), b"", [], False, need)
+        self._sequences.append(sequence)
+        if self._fits():
+            return sequence
+        self.close(sequence)
+        return None
+
     def close(self, sequence: Sequence) -> None:
         """Give everything back. A second call does nothing."""
         if sequence in self._sequences:
@@ -190,7 +204,7 @@ class KvCache(Generic[T]):
         sequence.table.seal_complete()
         if seen is not None:
             self._take_in(sequence, start, seen)
-        self._decide_reuse(sequence)
+        decide(sequence, self.reuse, self.entropy)
         self._packer.pack(sequence)
         self._insert_complete(sequence)
 
@@ -199,6 +213,13 @@ class KvCache(Generic[T]):
         """Choose the storage format; returns the pages `settle` will turn to int8."""
         self.tiers.kv = kv
         return len(self.tiers.unquantised()) if kv is KvRung.INT8 else 0
+
+    def stop_reuse(self, reason: str) -> None:
+        """Alias no more. Running sequences keep their pages; from now keys carry another policy's
+        digest, so that what was kept under this one never matches again."""
+        self.reuse = off(reason)
+        for sequence in self._sequences:
+            sequence.write = False  # under its old keys nobody would find it
 
     def settle(self) -> int:
         """Move some pages between formats and tiers; 0 when there is nothing left to move."""
@@ -239,25 +260,7 @@ class KvCache(Generic[T]):
     # ------------------------------------------------------------ what is so
     def cells(self) -> tuple[CacheCell, ...]:
         """Table 1 (S4.1), a cell per layer and modality."""
-        account, aliased = self.pool.account(), self._alias_entries()
-        seen = self.residency
-        return tuple(
-            CacheCell(
-                layer=layer,
-                modality=modality,
-                entropy_th=self.reuse.threshold(layer, modality),
-                hit_mass=float(seen.hit[layer, code]),
-                lookup_mass=float(seen.lookup[layer, code]),
-                entropy_sum=float(seen.entropy_sum[layer, code]),
-                entropy_count=int(seen.entropy_count[layer, code]),
-                live_bytes=int(account.live[layer, code]),
-                evictable_bytes=int(account.evictable[layer, code]),
-                host_bytes=int(account.host[layer, code]),
-                alias_pages=int(aliased[layer, code]),
-            )
-            for layer in range(self.pool.layers)
-            for code, modality in enumerate(MODALITIES)
-        )
+        return cells(self.pool, self.residency, self.reuse, self._sequences)
 
     def reserved_bytes(self) -> int:
         """Device bytes taken in all: pages, Talker states and encoder outputs."""
@@ -337,21 +340,6 @@ class KvCache(Generic[T]):
             block.received += seen.received[:, index]
         self.residency.add(seen.hit, seen.lookup, seen.nats, sequence.table.codes[start:])
 
-    def _decide_reuse(self, sequence: Sequence) -> None:
-        """Blocks that are now 64 tokens behind may point at the layer below (DESIGN 5)."""
-        table = sequence.table
-        while sequence.decided < table.complete():
-            index = sequence.decided
-            tokens = table.tokens_of(index)
-            if tokens.stop > table.length - NEWEST_TOKENS:
-                return
-            sequence.decided += 1
-            if self.reuse.on and index >= SINK_BLOCKS:
-                nats = self.entropy.values[sequence.row][:, tokens]
-                modality, place = table.blocks[index].modality, _place(sequence, index)
-                for layer in self.reuse.aliased_layers(modality, nats, place):
-                    table.alias(layer, index)
-
     def _insert_complete(self, sequence: Sequence) -> None:
         """Put complete prompt blocks into the index; with reuse on, only settled ones."""
         if not sequence.write or sequence.table.epoch != self.pool.epoch:
@@ -376,13 +364,6 @@ class KvCache(Generic[T]):
             cost=block_cost(tokens.start, tokens.stop, media=block.modality != TEXT),
         )
 
-    def _alias_entries(self) -> np.ndarray:
-        counts = np.zeros((self.pool.layers, len(MODALITIES)), np.int64)
-        for sequence in self._sequences:
-            for block in sequence.table.blocks:
-                counts[block.aliased, block.modality] += 1
-        return counts
-
 
 def _waiting(reuse: ReusePolicy) -> frozenset[int]:
     """Layers that an alias may concern, either end of it."""
@@ -392,9 +373,3 @@ def _waiting(reuse: ReusePolicy) -> frozenset[int]:
 def _restorable(tokens: PromptTokens) -> list[tuple[int, int]]:
     """Blocks that a prefix may cover: never the last prompt token, as its logits are needed."""
     return [block for block in complete_blocks(tokens.codes) if block[1] < len(tokens)]
-
-
-def _place(sequence: Sequence, block: int) -> bytes:
-    """Names a block to a reuse rule: alike in all sequences whose prompts are alike up to it."""
-    before = min(block, len(sequence.keys))
-    return sequence.parent_key(before) + block.to_bytes(8, "little")

@@ -1,39 +1,44 @@
-"""Which blocks reuse the layer below's page (S1.2, S1.3).
+"""Which blocks reuse the layer below's page (S1.2, S1.3): the rules, and the policy over them.
 
 Low cross-modal entropy makes a token redundant only in a checkpoint that was trained for it, so
-reuse needs a calibration file beside the checkpoint that names its weights; without one it is
-off and table 1 says so (DESIGN 5).
+what a policy does comes from the calibration beside the checkpoint (`runtime/kv/calibration.py`);
+without one reuse is off and table 1 says so (DESIGN 5).
 """
 
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from monitors.contract import Wire
 from monitors.labels import Modality
-from monitors.redlines import EntropyThresholds
 from runtime.kv.tokens import MODALITIES
 
-CALIBRATION_FILE = "reuse.json"
 NEWEST_TOKENS = 64  # never aliased: decided as prefill leaves a block this far behind
 SINK_BLOCKS = 1  # attention sinks are never aliased
+SHADOW_BUDGET_NATS = 0.02  # mean divergence from full KV that trips reuse off, unless calibrated
 
 
-class Calibration(Wire, frozen=True):
-    """`reuse.json`: thresholds in nats for these very weights; absent ones are S1.3's."""
+@dataclass(frozen=True)
+class Candidate:
+    """A block's entry of `layer` that may become the layer below's, as a rule sees it.
 
-    weights_digest: str
-    thresholds: dict[Modality, float] = msgspec.field(default_factory=dict)
+    `nats`: the highest entropy of its tokens in the layer below. `place`: which block it is, the
+    same wherever the same tokens stand before it. `distance` reads the block's own K and V and
+    the layer below's (`relative_distance`), which takes far longer than the rest.
+    """
 
-
-class CalibrationError(ValueError):
-    """A calibration file that cannot be used; the message says where and what to do."""
+    layer: int
+    modality: Modality
+    nats: float
+    place: bytes
+    distance: Callable[[], float]
 
 
 class ReuseRule(Protocol):
@@ -44,16 +49,12 @@ class ReuseRule(Protocol):
         """All that its choice depends on: rules of equal words choose alike."""
         ...
 
-    def threshold(self, modality: Modality) -> float | None:
-        """In nats; `None` for a rule that has none."""
+    def threshold(self, layer: int, modality: Modality) -> float | None:
+        """In nats; `None` for a cell that never aliases, or not by entropy."""
         ...
 
-    def picks(self, layer: int, modality: Modality, nats: float, place: bytes) -> bool:
-        """Whether `layer`'s entry of a block aliases.
-
-        `nats`: the highest entropy of its tokens in the layer below. `place`: which block it is,
-        the same wherever the same tokens stand before it.
-        """
+    def picks(self, entry: Candidate) -> bool:
+        """Whether it aliases."""
         ...
 
 
@@ -67,11 +68,60 @@ class LowEntropy:
     def words(self) -> str:
         return ", ".join(f"{m} < {nats} nats" for m, nats in sorted(self.thresholds.items()))
 
-    def threshold(self, modality: Modality) -> float | None:
+    def threshold(self, layer: int, modality: Modality) -> float | None:
         return self.thresholds[modality]
 
-    def picks(self, layer: int, modality: Modality, nats: float, place: bytes) -> bool:
-        return nats < self.thresholds[modality]
+    def picks(self, entry: Candidate) -> bool:
+        return entry.nats < self.thresholds[entry.modality]
+
+
+class Sign(StrEnum):
+    """On which side of its threshold a cell aliases: on some models low entropy chooses worse
+    than chance."""
+
+    BELOW = "below"
+    ABOVE = "above"
+
+
+@dataclass(frozen=True)
+class CellRule:
+    """One layer and modality. `threshold` in nats; `guard`: the largest relative distance between
+    the block's own K/V and the layer below's at which it still aliases, `None`: any."""
+
+    sign: Sign
+    threshold: float
+    guard: float | None = None
+
+    @property
+    def words(self) -> str:
+        guard = "" if self.guard is None else f", distance <= {self.guard}"
+        return f"{self.sign} {self.threshold} nats{guard}"
+
+    def picks(self, entry: Candidate) -> bool:
+        low = entry.nats < self.threshold
+        if low is not (self.sign is Sign.BELOW):
+            return False
+        return self.guard is None or entry.distance() <= self.guard
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A rule for each layer and modality; a cell without one never aliases."""
+
+    cells: Mapping[tuple[int, Modality], CellRule]
+
+    @property
+    def words(self) -> str:
+        cells = sorted(self.cells.items())
+        return ", ".join(f"layer {layer} {m} {cell.words}" for (layer, m), cell in cells)
+
+    def threshold(self, layer: int, modality: Modality) -> float | None:
+        cell = self.cells.get((layer, modality))
+        return None if cell is None else cell.threshold
+
+    def picks(self, entry: Candidate) -> bool:
+        cell = self.cells.get((entry.layer, entry.modality))
+        return cell is not None and cell.picks(entry)
 
 
 @dataclass(frozen=True)
@@ -85,21 +135,24 @@ class AtRandom:
     def words(self) -> str:
         return f"at random {self.share}, seed {self.seed}"
 
-    def threshold(self, modality: Modality) -> float | None:
+    def threshold(self, layer: int, modality: Modality) -> float | None:
         return None
 
-    def picks(self, layer: int, modality: Modality, nats: float, place: bytes) -> bool:
-        drawn = hashlib.blake2b(b"%d %d " % (self.seed, layer) + place, digest_size=8).digest()
+    def picks(self, entry: Candidate) -> bool:
+        text = b"%d %d " % (self.seed, entry.layer) + entry.place
+        drawn = hashlib.blake2b(text, digest_size=8).digest()
         return int.from_bytes(drawn, "little") < self.share * 2**64
 
 
 @dataclass(frozen=True)
 class ReusePolicy:
-    """`rule` is `None` while reuse is off, `state` saying why."""
+    """`rule` is `None` while reuse is off, `state` saying why. `shadow_budget`: mean nats that
+    answers under it may diverge from those on full KV."""
 
     state: str
     rule: ReuseRule | None
     layers: tuple[int, ...] = ()  # layers that may point at the layer below
+    shadow_budget: float = SHADOW_BUDGET_NATS
 
     @property
     def on(self) -> bool:
@@ -115,19 +168,29 @@ class ReusePolicy:
         """Table 1's `entropy_th`; `None` where this cell never reuses, or not by entropy."""
         if self.rule is None or layer not in self.layers:
             return None
-        return self.rule.threshold(modality)
+        return self.rule.threshold(layer, modality)
 
-    def aliased_layers(self, modality: int, nats: NDArray[np.float32], place: bytes) -> list[int]:
+    def aliased_layers(
+        self,
+        modality: int,
+        nats: NDArray[np.float32],
+        place: bytes,
+        distance: Callable[[int], float],
+    ) -> list[int]:
         """Layers whose entry becomes the layer below's, for a block of `nats` `(layers, fill)`.
 
         A layer decides from the entropy of the layer below; where that is undefined (NaN) for
-        any token of the block, no rule is asked.
+        any token of the block, no rule is asked. `distance(layer)`: see `Candidate`.
         """
         if self.rule is None:
             return []
         of, highest = MODALITIES[modality], nats.max(1)
-        defined = [layer for layer in self.layers if not np.isnan(highest[layer - 1])]
-        return [i for i in defined if self.rule.picks(i, of, float(highest[i - 1]), place)]
+        entries = [
+            Candidate(i, of, float(highest[i - 1]), place, partial(distance, i))
+            for i in self.layers
+            if not np.isnan(highest[i - 1])
+        ]
+        return [entry.layer for entry in entries if self.rule.picks(entry)]
 
 
 def off(reason: str) -> ReusePolicy:
@@ -139,22 +202,13 @@ def upper_layers(layers: int, talker_layer: int | None) -> tuple[int, ...]:
     return tuple(k for k in range(1, layers - 1, 2) if k != talker_layer)
 
 
-def load_policy(
-    checkpoint: Path,
-    weights_digest: str,
-    layers: int,
-    talker_layer: int | None,
-    defaults: EntropyThresholds,
-) -> ReusePolicy:
-    """The policy of a checkpoint folder. Raises `CalibrationError` for an unusable file."""
-    path = checkpoint / CALIBRATION_FILE
-    if not path.exists():
-        return off("uncalibrated")
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=Calibration)
-    except msgspec.DecodeError as err:
-        raise CalibrationError(f"{path}: {err}; calibrate again or remove the file") from err
-    if found.weights_digest != weights_digest:
-        return off("uncalibrated")
-    rule = LowEntropy({m: found.thresholds.get(m, defaults.of(m)) for m in MODALITIES})
-    return ReusePolicy("on", rule, upper_layers(layers, talker_layer))
+def relative_distance(own: tuple[Tensor, Tensor], below: tuple[Tensor, Tensor]) -> float:
+    """How far a block's K and V are from the layer below's, over the size of its own: the worse
+    of the two, 0 for equal ones. Each `(tokens, kv_heads, head_dim)`."""
+    return max(_relative(mine, other) for mine, other in zip(own, below, strict=True))
+
+
+def _relative(own: Tensor, other: Tensor) -> float:
+    mine = own.double()
+    off_by, size = (mine - other.double()).norm(), mine.norm()
+    return float(off_by / size) if float(size) > 0.0 else (math.inf if float(off_by) > 0.0 else 0.0)

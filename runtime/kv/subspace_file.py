@@ -7,7 +7,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from runtime.kv.reuse import CalibrationError
+from runtime.kv.calibration import CalibrationError
 from runtime.kv.rotation import Rotary
 from runtime.kv.subspace import Basis, Layers, Subspace, Unit
 

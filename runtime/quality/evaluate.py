@@ -8,18 +8,20 @@ import numpy as np
 from monitors.redlines import RedLines
 from runtime.engine.build import EngineSettings
 from runtime.engine.engine import Engine
+from runtime.engine.shadow import ShadowSettings
 from runtime.engine.speech import SAMPLE_RATE
 from runtime.kv.reuse import ReusePolicy
 from runtime.media.fidelity import fidelity_of
 from runtime.model.checkpoint import Checkpoint
-from runtime.quality.held_out import CALIBRATION_SEED, Sample, at_fidelity, draw
+from runtime.quality.asking import Asked, ask
+from runtime.quality.held_out import CALIBRATION_SEED, Sample, draw
 from runtime.quality.likelihood import Likelihood
 from runtime.quality.plan import Plan, PlanError, Reuse
 from runtime.quality.policies import Seen, Tally, policy_of, tallied, watching
 from runtime.quality.score import Answer, KvUse, Report, TaskScore, score
-from runtime.quality.tasks import Kind, parts_of, question_part
+from runtime.quality.tasks import Kind
 from runtime.quality.tones import read_back
-from runtime.residents.port import Array, AudioDelta, Failed, Finished, Generate, TextDelta, Turn
+from runtime.residents.port import AudioDelta, Failed, Finished, TextDelta
 
 IN_FLIGHT = 8
 CALIBRATION_SAMPLES = 8  # of each task
@@ -32,19 +34,6 @@ Progress = Callable[[int, int], None]  # samples done, samples in all
 
 class EvaluationFailed(RuntimeError):
     """The engine could not answer; the message is its own."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """One sample as a request."""
-
-    sample: Sample
-    generate: Generate
-    arrays: Sequence[Array]
-
-    @property
-    def right(self) -> str:
-        return self.sample.question.answer
 
 
 @dataclass
@@ -141,6 +130,7 @@ class _Run:
             max_running=IN_FLIGHT,
             reuse=policy,
             storage=self._plan.policy.storage,
+            shadow=ShadowSettings(share=0.0),
         )
 
     def answers(self, samples: Sequence[Sample]) -> list[Answer]:
@@ -169,23 +159,12 @@ class _Run:
             native_bytes_per_token=pages.native_bytes / pages.tokens,
         )
 
-    def _ask(self, sample: Sample) -> _Asked:
-        parts, arrays = parts_of(at_fidelity(sample.media, self._fidelity), sample.name)
-        turn = Turn(role="user", parts=(*parts, *question_part(sample.question)))
-        right = self._likelihood.answer(sample.question.answer)
-        generate = Generate(
-            request_id=sample.name,
-            session="",
-            turns=(turn,),
-            max_tokens=len(right) + SPARE_TOKENS,
-            speech=self._plan.speech,
-            voice=self._voices[sample.number % len(self._voices)],
-            salt="",
-            cache_write=False,
-        )
-        return _Asked(sample, generate, arrays)
+    def _ask(self, sample: Sample) -> Asked:
+        longest = len(self._likelihood.answer(sample.question.answer)) + SPARE_TOKENS
+        voice = self._voices[sample.number % len(self._voices)]
+        return ask(sample, self._fidelity, longest, voice, speech=self._plan.speech)
 
-    def _hear(self, asked: Sequence[_Asked]) -> list[_Heard]:
+    def _hear(self, asked: Sequence[Asked]) -> list[_Heard]:
         heard = {one.generate.request_id: _Heard() for one in asked}
         for one in asked:
             self._engine.submit(one.generate, one.arrays)
@@ -202,10 +181,10 @@ class _Run:
                         raise EvaluationFailed(f"sample {event.request_id}: {event.message}")
         return list(heard.values())
 
-    def _dictate(self, asked: Sequence[_Asked]) -> list[float]:
+    def _dictate(self, asked: Sequence[Asked]) -> list[float]:
         return self._likelihood.nats([(one.generate, one.arrays, one.right) for one in asked])
 
-    def _answer(self, asked: _Asked, heard: _Heard, nats: float) -> Answer:
+    def _answer(self, asked: Asked, heard: _Heard, nats: float) -> Answer:
         return Answer(
             number=asked.sample.number,
             right=asked.right,

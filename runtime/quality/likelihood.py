@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from monitors.contract import KvRung
@@ -30,14 +31,27 @@ class NotANumber(RuntimeError):
 
 @dataclass
 class Dictation:
-    """The right answer's tokens, the end included, and what each would have cost in nats."""
+    """The right answer's tokens, the end included; for each, what it would have cost in nats, the
+    hidden state `(hidden,)` before it, and whether it was the likeliest."""
 
     tokens: Sequence[int]
     nats: list[float] = field(default_factory=list)
+    states: list[Tensor] = field(default_factory=list)
+    likeliest: list[bool] = field(default_factory=list)
 
     @property
     def next(self) -> int:
         return self.tokens[len(self.nats)]
+
+    @property
+    def mean(self) -> float:
+        """Nats per token."""
+        return float(np.mean(self.nats))
+
+    @property
+    def exact(self) -> bool:
+        """Whether the model, left to itself, would have said just this."""
+        return all(self.likeliest)
 
 
 class Dictated(Thinker):
@@ -52,8 +66,10 @@ class Dictated(Thinker):
         """The right ones for each of (T, H), noting what they cost."""
         costs = -self.logits(hidden).double().log_softmax(-1)
         right = [dictation.next for dictation in self.taking]
-        for dictation, row, token in zip(self.taking, costs, right, strict=True):
+        for dictation, row, state, token in zip(self.taking, costs, hidden, right, strict=True):
             dictation.nats.append(float(row[token]))
+            dictation.states.append(state.clone())
+            dictation.likeliest.append(int(row.argmin()) == token)
         return right
 
 
@@ -84,7 +100,15 @@ class Likelihood:
         return [*encoded, self._thinker.eos_id]
 
     def nats(self, asked: Sequence[tuple[Generate, Sequence[Array], str]]) -> list[float]:
-        """Mean nats per token of each right answer; all are in the cache together.
+        """Mean nats per token of each right answer. Raises what `dictate` does."""
+        return [dictation.mean for dictation in self.dictate(asked)]
+
+    def logits(self, dictation: Dictation) -> Tensor:
+        """`(tokens, vocabulary)`, of what was dictated."""
+        return self._thinker.logits(torch.stack(dictation.states))
+
+    def dictate(self, asked: Sequence[tuple[Generate, Sequence[Array], str]]) -> list[Dictation]:
+        """Each right answer; all are in the cache together.
 
         Raises `PoolTooSmall`, `NotANumber`, and `PromptError` for what is no prompt.
         """
@@ -98,7 +122,9 @@ class Likelihood:
                 self._count_pages([request for request, _ in pairs])
         except (PoolExhausted, PromptTooLong) as err:
             raise _too_small() from err
-        return [_mean(request.request_id, dictation.nats) for request, dictation in pairs]
+        for request, dictation in pairs:
+            _check(request.request_id, dictation)
+        return [dictation for _, dictation in pairs]
 
     def _prepare(
         self, asked: Generate, arrays: Sequence[Array], right: str
@@ -152,12 +178,11 @@ class Likelihood:
         self.pages.bytes += int(account.live.sum())
 
 
-def _mean(name: str, nats: Sequence[float]) -> float:
+def _check(name: str, dictation: Dictation) -> None:
     """A likelihood that is no number is a fault of the engine, never a score."""
-    mean = float(np.mean(nats))
+    mean = dictation.mean
     if not np.isfinite(mean):
         raise NotANumber(f"sample {name}: the model gives no number for the right answer ({mean})")
-    return mean
 
 
 def _too_small() -> PoolTooSmall:

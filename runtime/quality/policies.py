@@ -9,11 +9,20 @@ import numpy as np
 from monitors.labels import Modality
 from monitors.redlines import RedLines
 from runtime.engine.build import calibrated_policy
-from runtime.kv.reuse import AtRandom, LowEntropy, ReusePolicy, ReuseRule, off, upper_layers
+from runtime.kv.reuse import (
+    AtRandom,
+    Candidate,
+    LowEntropy,
+    ReusePolicy,
+    ReuseRule,
+    off,
+    upper_layers,
+)
 from runtime.model.checkpoint import Checkpoint
 from runtime.quality.plan import Reuse
 
 HALF = 0.5
+NEVER = LowEntropy(dict.fromkeys(Modality, -math.inf))
 Seen = tuple[Modality, float]  # an entry that might alias: its block's deciding entropy, nats
 
 
@@ -29,12 +38,12 @@ class Tally:
     def words(self) -> str:
         return self.rule.words
 
-    def threshold(self, modality: Modality) -> float | None:
-        return self.rule.threshold(modality)
+    def threshold(self, layer: int, modality: Modality) -> float | None:
+        return self.rule.threshold(layer, modality)
 
-    def picks(self, layer: int, modality: Modality, nats: float, place: bytes) -> bool:
-        picked = self.rule.picks(layer, modality, nats, place)
-        self.seen.append((modality, nats))
+    def picks(self, entry: Candidate) -> bool:
+        picked = self.rule.picks(entry)
+        self.seen.append((entry.modality, entry.nats))
         self.aliased += picked
         return picked
 
@@ -49,7 +58,7 @@ def tallied(policy: ReusePolicy) -> tuple[ReusePolicy, Tally | None]:
 
 def watching(checkpoint: Checkpoint) -> ReusePolicy:
     """Asks about every entry that might alias, and aliases none."""
-    return _on(checkpoint, LowEntropy(dict.fromkeys(Modality, -math.inf)))
+    return under(checkpoint, NEVER)
 
 
 def policy_of(
@@ -62,14 +71,15 @@ def policy_of(
         case Reuse.NATIVE:
             return off("native")
         case Reuse.ARTICLE:
-            return _on(checkpoint, LowEntropy({m: lines.entropy.of(m) for m in Modality}))
+            return under(checkpoint, LowEntropy({m: lines.entropy.of(m) for m in Modality}))
         case Reuse.LOWEST50:
-            return _on(checkpoint, LowEntropy({m: _median(seen, m) for m in Modality}))
+            return under(checkpoint, LowEntropy({m: _median(seen, m) for m in Modality}))
         case Reuse.RANDOM50:
-            return _on(checkpoint, AtRandom(HALF, seed))
+            return under(checkpoint, AtRandom(HALF, seed))
 
 
-def _on(checkpoint: Checkpoint, rule: ReuseRule) -> ReusePolicy:
+def under(checkpoint: Checkpoint, rule: ReuseRule) -> ReusePolicy:
+    """Reuse by `rule` on every layer that may alias."""
     config = checkpoint.config
     layers = config.thinker_config.text_config.num_hidden_layers
     return ReusePolicy("on", rule, upper_layers(layers, config.talker_config.accept_hidden_layer))

@@ -217,6 +217,17 @@ class Ready(Wire, frozen=True, tag="ready"):
     uncached_tokens: int = 0  # a prompt no longer than this may leave nothing in the cache
 
 
+class ShadowCount(Wire, frozen=True):
+    """Answers under reuse that were run again on full KV. `nats`: the sum of their mean
+    divergences; `agreed`: of their `tokens`, how many were the likeliest in both runs."""
+
+    checks: int = 0
+    nats: float = 0.0
+    tokens: int = 0
+    agreed: int = 0
+    trips: int = 0
+
+
 class Snapshot(Wire, frozen=True, tag="snapshot"):
     """What only the engine knows (table 1 and the scheduler), sent about once a second."""
 
@@ -234,8 +245,9 @@ class Snapshot(Wire, frozen=True, tag="snapshot"):
     waiting: int
     busy_s: float
     steps: int
-    reuse: str  # "off: uncalibrated", "on", "off: tripped"
+    reuse: str  # "on", or "off: " and why
     live_sequences: int
+    shadow: ShadowCount = ShadowCount()
     faults: tuple[str, ...] = ()  # broken pool invariants, in words; empty is good
 
 

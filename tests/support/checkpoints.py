@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Qwen2Tokenizer
 
-from runtime.kv.reuse import CALIBRATION_FILE
+from runtime.kv.calibration import CALIBRATION_FILE
 from runtime.model import weights
 from runtime.model.checkpoint import MANIFEST, WEIGHTS
 

@@ -330,7 +330,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     for flag, kind in (
         ("--name", str), ("--socket", str), ("--checkpoint", Path), ("--version", str),
-        ("--min-epoch", int), ("--pool-mb", float), ("--device", str), ("--storage", str), ("--lines", Path),
+        ("--min-epoch", int), ("--pool-mb", float), ("--device", str), ("--storage", str),
+        ("--lines", Path),
     ):  # fmt: skip
         parser.add_argument(flag, type=kind, required=True)
     given = parser.parse_args()

@@ -9,7 +9,7 @@ import msgspec
 import torch
 from safetensors.torch import save_file
 
-from runtime.kv.reuse import CALIBRATION_FILE, Calibration
+from runtime.kv.calibration import CALIBRATION_FILE, Calibration
 from runtime.model import weights
 from runtime.model.checkpoint import MANIFEST, WEIGHTS
 

@@ -3,10 +3,13 @@
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from monitors.contract import DrillKind, DrillOrder, KvRung
+from runtime.engine.shadow import ShadowSettings
+from runtime.kv.reuse import AtRandom, ReusePolicy
 from runtime.residents.port import Failed, Finished
 from tests.support.asking import ask
 from tests.unit.engine.driving import Driver
@@ -37,11 +40,17 @@ def disturb(driver: Driver, chance: random.Random, names: list[str]) -> None:
             pass
 
 
-@pytest.mark.parametrize(("seed", "pool_bytes"), [(1, 3_000_000), (2, 8_000_000)])
+CHECKED = {"reuse": ReusePolicy("on", AtRandom(0.7), (1,)), "shadow": ShadowSettings(1.0, 3)}
+
+
+@pytest.mark.parametrize(
+    ("seed", "pool_bytes", "more"),
+    [(1, 3_000_000, {}), (2, 8_000_000, {}), (3, 8_000_000, CHECKED)],
+)
 def test_every_request_ends_once_and_gives_back_what_it_took(
-    drive: Callable[..., Driver], seed: int, pool_bytes: int
+    drive: Callable[..., Driver], seed: int, pool_bytes: int, more: dict[str, Any]
 ) -> None:
-    driver, chance, names = drive(pool_bytes=pool_bytes), random.Random(seed), list[str]()
+    driver, chance, names = drive(pool_bytes=pool_bytes, **more), random.Random(seed), list[str]()
     for _ in range(STEPS):
         disturb(driver, chance, names)
         driver.step()

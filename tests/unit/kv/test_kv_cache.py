@@ -1,5 +1,6 @@
 """The cache as the engine uses it: sequences, reuse, pressure, fallback and flush."""
 
+import math
 from contextlib import suppress
 
 import numpy as np
@@ -13,7 +14,15 @@ from runtime.kv.cache import KvCache
 from runtime.kv.formats import Format
 from runtime.kv.pool import StaleEpoch
 from runtime.kv.quantise import Quantiser
-from runtime.kv.reuse import AtRandom, LowEntropy, ReusePolicy
+from runtime.kv.reuse import (
+    AtRandom,
+    Calibrated,
+    Candidate,
+    CellRule,
+    LowEntropy,
+    ReusePolicy,
+    Sign,
+)
 from runtime.kv.sequence import Sequence
 from runtime.kv.slabs import EXTENT_PAGES, PoolExhausted
 from runtime.kv.tiers import TierLimits
@@ -163,6 +172,35 @@ def test_reuse_aliases_settled_blocks_but_neither_sinks_nor_the_newest_tokens(
     )
     assert sum(c.alias_pages for c in kv.cells()) == len(aliased(running))
     assert kv.check() == ()
+
+
+def test_a_guard_decides_from_the_pages_themselves(tiny: TinyText) -> None:
+    counts: list[int] = []
+    for guard in (None, math.inf, 0.0):
+        rule = Calibrated({(1, m): CellRule(Sign.BELOW, 9.0, guard) for m in Modality})
+        kv = cache(reuse=ReusePolicy("on", rule, layers=(1,)))
+        running = opened(kv, LONG)
+        tiny.prefill(kv, running, size=64, observed=True)
+        counts.append(len(aliased(running)))
+        assert kv.check() == ()
+    assert counts[0] == counts[1] > 0 == counts[2]
+
+
+def test_the_distance_is_between_the_two_layers_pages(tiny: TinyText) -> None:
+    found: dict[int, float] = {}
+
+    class Noting(AtRandom):
+        def picks(self, entry: Candidate) -> bool:
+            found[entry.layer] = entry.distance()
+            return False
+
+    kv = cache(reuse=ReusePolicy("on", Noting(1.0), layers=(1,)))
+    running = opened(kv, LONG)
+    tiny.prefill(kv, running, size=64, observed=True)
+    last = running.table.blocks[running.decided - 1]
+    halves = [half[:, : last.fill] for half in kv.pool.gather(last.pages[:2])]
+    by_hand = max(float((h[1] - h[0]).norm() / h[1].norm()) for h in halves)
+    assert found[1] == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_reuse_frees_the_pages_it_replaces(tiny: TinyText) -> None:

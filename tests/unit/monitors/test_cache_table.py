@@ -140,3 +140,10 @@ def test_totals_never_fall_and_rates_stay_between_0_and_1(
         assert rate is None or 0.0 <= rate <= 1.0
         assert cache.summaries(now)[0].hit_rate == rate
         last = totals
+
+
+def test_the_summary_tells_what_the_engine_last_said_of_reuse() -> None:
+    cache = CacheTable(RedLines())
+    for now, state in enumerate(("on", "off: shadow check tripped")):
+        cache.update("v1", [cell(0, 0)], float(now), state)
+        assert [summary.reuse for summary in cache.summaries(now)] == [state]

@@ -38,6 +38,7 @@ def test_help_names_every_command() -> None:
         "rollout",
         "generate",
         "eval",
+        "calibrate",
     ):
         assert command in shown
 

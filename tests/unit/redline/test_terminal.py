@@ -154,7 +154,10 @@ TABLES = Tables(
         CacheRow(version="v1", layer_id=4, modal=Modality.TEXT, entropy_th=None, hit_rate=None,
                  gpu_mem_gb=0.0),
     ),
-    cache_summary=(CacheSummary(version="v1", hit_rate=0.899, gpu_mem_gb=1.5),),
+    cache_summary=(
+        CacheSummary(version="v1", hit_rate=0.899, gpu_mem_gb=1.5, reuse="off: uncalibrated"),
+        CacheSummary(version="v2", hit_rate=None, gpu_mem_gb=0.0),
+    ),
     latency=(
         LatencyRow(version="v1", milestone=Milestone.FIRST_TOKEN, count=7, p50_s=0.1, p95_s=0.3,
                    p99_s=0.41, over=1),
@@ -191,9 +194,15 @@ def test_each_value_has_the_colour_of_its_red_line() -> None:
 
 def test_unknown_values_are_unknown_and_cells_never_used_are_left_out() -> None:
     shown = drawn()
-    assert shown.count("unknown") == 3 + 1  # three quantiles, one rate
+    assert shown.count("unknown") == 3 + 1 + 1  # three quantiles, one rate, one hit rate
     assert "audio" in shown
     assert " 4 " not in shown
+
+
+def test_the_cache_table_says_why_reuse_is_off_where_the_engine_told() -> None:
+    shown = drawn()
+    assert "v1: reuse off: uncalibrated" in shown
+    assert "v2: reuse" not in shown
 
 
 def test_the_table_with_many_rows_comes_last() -> None:

@@ -4,10 +4,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors import catalog
-from monitors.contract import FaultFound, Level, RequestFinished
+from monitors.contract import FaultFound, KvRung, Level, RequestFinished
 from monitors.labels import Fault, Grade, Origin, Outcome
 from monitors.redlines import RedLines
 from runtime.book import WARM_AFTER, Book, Stamp
+from runtime.residents.port import ShadowCount, Snapshot
 
 CORRUPT = FaultFound(
     fault=Fault.VIDEO_CORRUPT, grade=Grade.SOFT, origin=Origin.PIPELINE, rule="r", detail=""
@@ -56,3 +57,36 @@ def test_after_a_flush_table_three_is_unknown_until_a_request_ends(book: Book) -
     assert f'{catalog.REQUESTS.name}{{outcome="lost",version="v2"}} 1.0' in shown(book)
     book.finished(stamp(4), LOST, ())
     assert book.faults.rows()[0].requests == 1
+
+
+def test_what_the_shadow_check_found_is_counted_and_table_one_says_why_reuse_is_off(
+    book: Book,
+) -> None:
+    found = ShadowCount(checks=3, nats=0.25, tokens=12, agreed=11, trips=1)
+    snapshot = Snapshot(
+        pool_epoch=1,
+        kv=KvRung.NATIVE,
+        cells=(),
+        prefix_hit_tokens=0,
+        prefix_lookup_tokens=0,
+        reserved_bytes=0,
+        block_fill=None,
+        running=0,
+        waiting=0,
+        busy_s=0.0,
+        steps=0,
+        reuse="off: shadow check tripped",
+        live_sequences=0,
+        shadow=found,
+    )
+    book.snapshot("v2", snapshot)
+    counters = (
+        catalog.SHADOW_CHECKS,
+        catalog.SHADOW_NATS,
+        catalog.SHADOW_TOKENS,
+        catalog.SHADOW_AGREED,
+        catalog.SHADOW_TRIPS,
+    )
+    for metric, value in zip(counters, (3, 0.25, 12, 11, 1), strict=True):
+        assert f'{metric.name}{{version="v2"}} {float(value)}' in shown(book)
+    assert [row.reuse for row in book.tables().cache_summary] == ["off: shadow check tripped"]
