@@ -12,7 +12,7 @@ from runtime.kv import subspace_file
 from runtime.kv.cache import CacheSettings, KvCache
 from runtime.kv.calibration import load_policy
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
-from runtime.kv.reuse import NEWEST_TOKENS, ReusePolicy
+from runtime.kv.reuse import NEWEST_TOKENS, ReusePolicy, upper_layers
 from runtime.kv.slabs import EXTENT_PAGES
 from runtime.kv.subspace import Subspace
 from runtime.kv.tiers import TierLimits
@@ -48,14 +48,11 @@ def build_thinker(checkpoint: Checkpoint) -> Thinker:
 def build_cache(checkpoint: Checkpoint, settings: EngineSettings) -> KvCache[SegmentEmbedding]:
     """A cache whose pages fit the checkpoint. Raises `PoolTooSmall`, `CalibrationError` and
     `SubspaceError`."""
-    text: Any = checkpoint.config.thinker_config.text_config
-    layers = text.num_hidden_layers
-    dtype = settings.page_dtype or checkpoint.model.dtype
     return KvCache(
         CacheSettings(
             pool_bytes=settings.pool_bytes,
-            layers=layers,
-            shape=PageShape(text.num_key_value_heads, text.head_dim, dtype),
+            layers=_layers(checkpoint),
+            shape=native_shape(checkpoint, settings.page_dtype),
             weights_digest=checkpoint.weights_digest,
             epoch=settings.min_epoch,
             observe_every=settings.observe_every,
@@ -66,6 +63,21 @@ def build_cache(checkpoint: Checkpoint, settings: EngineSettings) -> KvCache[Seg
             subspace=_subspace(checkpoint, settings),
         )
     )
+
+
+def native_shape(checkpoint: Checkpoint, dtype: torch.dtype | None = None) -> PageShape:
+    """Of the Thinker's pages; `dtype` other than the model's where given."""
+    text: Any = checkpoint.config.thinker_config.text_config
+    return PageShape(text.num_key_value_heads, text.head_dim, dtype or checkpoint.model.dtype)
+
+
+def reusable_layers(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Layers that may point at the layer below's page."""
+    return upper_layers(_layers(checkpoint), checkpoint.config.talker_config.accept_hidden_layer)
+
+
+def _layers(checkpoint: Checkpoint) -> int:
+    return checkpoint.config.thinker_config.text_config.num_hidden_layers
 
 
 def _subspace(checkpoint: Checkpoint, settings: EngineSettings) -> Subspace | None:

@@ -137,6 +137,12 @@ class Subspace:
         return sum(u.keys.nbytes + u.values.nbytes for u in self.units.values())
 
     @property
+    def token_bytes(self) -> int:
+        """A token of all layers, where none is reused."""
+        each = {self.pair(layer) for unit in self.units for layer in unit}
+        return sum(self.units[layers].row_bytes for layers in each)
+
+    @property
     def layer_row_bytes(self) -> int:
         """A token of one layer, at most."""
         return max(-(-unit.row_bytes // len(unit.layers)) for unit in self.units.values())

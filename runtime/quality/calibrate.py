@@ -15,9 +15,9 @@ from runtime.kv.calibration import Calibration, Cell, Made
 from runtime.kv.reuse import SHADOW_BUDGET_NATS, AtRandom, Calibrated, CellRule, Sign
 from runtime.model.checkpoint import Checkpoint
 from runtime.quality.asking import Asked
-from runtime.quality.bootstrap import Estimate, bootstrap, difference
+from runtime.quality.bootstrap import Estimate, difference
 from runtime.quality.calibration_report import CalibrationPlan, CalibrationReport, CellReport
-from runtime.quality.calibration_runs import Outcome, Runs, Where
+from runtime.quality.calibration_runs import Outcome, Runs, Where, loss
 from runtime.quality.plan import PlanError
 from runtime.quality.policies import NEVER
 
@@ -155,13 +155,6 @@ class _Calibrating:
             random=control,
             calibration=calibration if cells else None,
         )
-
-
-def loss(native: Outcome, other: Outcome) -> Estimate:
-    """How far the right answers' perplexity rises, as a share; paired clip by clip."""
-    nats = bootstrap(other.nats - native.nats)
-    value, low, high = (math.expm1(figure) for figure in (nats.value, nats.low, nats.high))
-    return Estimate(value=value, low=low, high=high)
 
 
 def _signs(share: float) -> tuple[Sign, ...]:

@@ -1,5 +1,6 @@
 """Right answers dictated under a reuse rule, clip by clip, and all that the rule was asked."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,14 +13,16 @@ from monitors.redlines import RedLines
 from monitors.rungs import RUNGS
 from runtime.engine.build import EngineSettings
 from runtime.engine.shadow import divergence
+from runtime.kv.formats import Format
 from runtime.kv.reuse import Candidate, ReuseRule
+from runtime.kv.subspace import Subspace
 from runtime.media.fidelity import fidelity_of
 from runtime.model.checkpoint import Checkpoint
 from runtime.quality.asking import Asked, ask
 from runtime.quality.bootstrap import Estimate, bootstrap
 from runtime.quality.calibration_report import CalibrationPlan
 from runtime.quality.held_out import CALIBRATION_SEED, draw
-from runtime.quality.likelihood import Dictation, Likelihood
+from runtime.quality.likelihood import Dictation, Ended, Likelihood
 from runtime.quality.policies import NEVER, under
 from runtime.quality.tasks import Kind
 
@@ -99,10 +102,18 @@ class Runs:
         first = part * -(-count // kinds)
         return [self._clip(KINDS[i % kinds], first + i // kinds) for i in range(count)]
 
-    def run(self, clips: Sequence[Asked], rule: ReuseRule) -> Outcome:
-        """Raises `PoolTooSmall` or `NotANumber`."""
+    def run(
+        self,
+        clips: Sequence[Asked],
+        rule: ReuseRule,
+        *,
+        subspace: Subspace | None = None,
+        ended: Ended = lambda *_: None,
+    ) -> Outcome:
+        """Pages are kept in `subspace` where there is one; `ended` is shown each sequence at the
+        end of its answer. Raises `PoolTooSmall` or `NotANumber`."""
         watch = Watch(rule)
-        likelihood, said = self._likelihood(watch), list[Dictation]()
+        likelihood, said = self._likelihood(watch, subspace, ended), list[Dictation]()
         for first in range(0, len(clips), IN_FLIGHT):
             batch = clips[first : first + IN_FLIGHT]
             said += likelihood.dictate([(one.generate, one.arrays, one.right) for one in batch])
@@ -121,11 +132,22 @@ class Runs:
         longest = len(sample.question.answer) + 1  # a token is at least a letter
         return ask(sample, self._fidelity, longest, self._voice, speech=False)
 
-    def _likelihood(self, rule: ReuseRule) -> Likelihood:
+    def _likelihood(
+        self, rule: ReuseRule, subspace: Subspace | None = None, ended: Ended = lambda *_: None
+    ) -> Likelihood:
         settings = EngineSettings(
             name="calibrate",
             version=self._checkpoint.version,
             pool_bytes=self._plan.pool_bytes,
             reuse=under(self._checkpoint, rule),
+            storage=Format.NATIVE if subspace is None else Format.SUBSPACE,
+            subspace=subspace,
         )
-        return Likelihood(self._checkpoint, settings, KvRung.NATIVE)
+        return Likelihood(self._checkpoint, settings, KvRung.NATIVE, ended)
+
+
+def loss(native: Outcome, other: Outcome) -> Estimate:
+    """How far the right answers' perplexity rises, as a share; paired clip by clip."""
+    nats = bootstrap(other.nats - native.nats)
+    value, low, high = (math.expm1(figure) for figure in (nats.value, nats.low, nats.high))
+    return Estimate(value=value, low=low, high=high)

@@ -4,9 +4,10 @@ A `Dictated` Thinker writes the right answer whatever it would have said itself,
 decode, reuse and quantisation go as they do in the engine, slice by slice and token by token.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from runtime.engine.build import EngineSettings, build_cache
 from runtime.engine.forward import Forward
 from runtime.engine.request import Request
 from runtime.kv.admission import PromptTooLong
+from runtime.kv.cache import KvCache
+from runtime.kv.sequence import Sequence as Cached
 from runtime.kv.slabs import PoolExhausted, PoolTooSmall
 from runtime.model import attention
 from runtime.model.checkpoint import Checkpoint
@@ -73,6 +76,9 @@ class Dictated(Thinker):
         return right
 
 
+Ended = Callable[[KvCache[Any], Cached], None]
+
+
 @dataclass
 class Pages:
     """Live pages where answers ended, in sum: their bytes, those of native ones, and tokens."""
@@ -83,10 +89,18 @@ class Pages:
 
 
 class Likelihood:
-    """Answers are dictated over one cache of `settings`, kept in format `kv`."""
+    """Answers are dictated over one cache of `settings`, kept in format `kv`. `ended` is shown
+    each sequence at the end of its answer."""
 
-    def __init__(self, checkpoint: Checkpoint, settings: EngineSettings, kv: KvRung) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        settings: EngineSettings,
+        kv: KvRung,
+        ended: Ended = lambda *_: None,
+    ) -> None:
         self.pages = Pages()
+        self._ended = ended
         self._tokenizer = checkpoint.tokenizer
         self._processor = Processor(checkpoint)
         self._thinker = Dictated(checkpoint)
@@ -173,6 +187,7 @@ class Likelihood:
         for request in requests:
             assert request.sequence is not None
             table = request.sequence.table
+            self._ended(cache, request.sequence)
             self.pages.tokens += table.length
             self.pages.native_bytes += len(table.blocks) * cache.pool.layers * shape.native_bytes
         self.pages.bytes += int(account.live.sum())
