@@ -1,6 +1,8 @@
 """What goes first when room is short: cost x reuse / bytes, children before their parents."""
 
+import gc
 from collections.abc import Iterable
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -175,6 +177,24 @@ def test_things_in_use_are_not_looked_at_again_by_every_eviction() -> None:
     for _ in range(1000):
         ranking.take(range(16).__contains__)
     assert looks.count < 3 * 1000
+
+
+class Thing:
+    """Something whose end can be seen."""
+
+
+def test_what_is_forgotten_or_withdrawn_does_not_pile_up() -> None:
+    ranking: Ranking[Thing] = Ranking(lambda _: 1)
+    seen = WeakSet[Thing]()
+    for _ in range(3000):
+        thing = Thing()
+        seen.add(thing)
+        ranking.add(thing, COST)
+        ranking.offer(thing)
+        ranking.forget(thing)
+    del thing
+    gc.collect()
+    assert len(seen) < 100
 
 
 # ---------------------------------------------------------------- in the index

@@ -69,6 +69,9 @@ def test_what_the_shadow_check_found_is_counted_and_table_one_says_why_reuse_is_
         cells=(),
         prefix_hit_tokens=0,
         prefix_lookup_tokens=0,
+        prefix_evictions=0,
+        encoder_hits=0,
+        encoder_lookups=0,
         reserved_bytes=0,
         block_fill=None,
         running=0,
@@ -90,3 +93,21 @@ def test_what_the_shadow_check_found_is_counted_and_table_one_says_why_reuse_is_
     for metric, value in zip(counters, (3, 0.25, 12, 11, 1), strict=True):
         assert f'{metric.name}{{version="v2"}} {float(value)}' in shown(book)
     assert [row.reuse for row in book.tables().cache_summary] == ["off: shadow check tripped"]
+
+
+def test_what_the_caches_did_is_shown_as_the_engine_counted_it(book: Book) -> None:
+    book.open("v2")
+    snapshot = Snapshot(
+        pool_epoch=1, kv=KvRung.NATIVE, cells=(), prefix_hit_tokens=11, prefix_lookup_tokens=12,
+        prefix_evictions=13, encoder_hits=14, encoder_lookups=15, reserved_bytes=0,
+        block_fill=None, running=0, waiting=0, busy_s=0.0, steps=0, reuse="on", live_sequences=0,
+    )  # fmt: skip
+    book.snapshot("v2", snapshot)
+    for counter, total in (
+        (catalog.PREFIX_HIT_TOKENS, 11.0),
+        (catalog.PREFIX_LOOKUP_TOKENS, 12.0),
+        (catalog.PREFIX_EVICTIONS, 13.0),
+        (catalog.ENCODER_HITS, 14.0),
+        (catalog.ENCODER_LOOKUPS, 15.0),
+    ):
+        assert f'{counter.name}{{version="v2"}} {total}' in shown(book)
