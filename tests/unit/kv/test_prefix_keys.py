@@ -205,7 +205,7 @@ def fuzz(families: int) -> tuple[int, int]:
     and the index finds what was inserted and not a block more."""
     rng, seen, missed = np.random.default_rng(4), Seen(), 0
     index, inserted = PrefixIndex(pool(), state_budget=1), set[bytes]()
-    for _ in range(families):
+    for number in range(families):
         family = [drawn(rng)]
         family += [miss(rng, family[0]) for miss in MISSES]
         for member, context in enumerate(family):
@@ -215,7 +215,7 @@ def fuzz(families: int) -> tuple[int, int]:
             for key, there in zip(keys, known, strict=True):
                 assert len(index.match([key])) == there
             missed += known.count(False)
-            if member == 0:
+            if member == 0 and number % 4 == 0:
                 parents = [context.scope.root(context.salt), *keys]
                 for parent, key in zip(parents, keys, strict=False):
                     index.insert(key, entry(parent))
@@ -233,7 +233,7 @@ def test_twenty_thousand_fuzzed_keys_give_no_false_hit() -> None:
 
 @pytest.mark.slow
 def test_a_million_fuzzed_keys_give_no_false_hit() -> None:
-    contexts, missed = fuzz(7_200)
+    contexts, missed = fuzz(8_000)
     assert contexts > 1_000_000
     assert missed > 1_000_000
 
