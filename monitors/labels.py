@@ -119,3 +119,12 @@ class Phase(StrEnum):
     QUARANTINED = "quarantined"
     HOLD = "hold"
     FROZEN = "frozen"
+
+
+class Storage(StrEnum):
+    """What complete KV blocks are packed into (DESIGN 5)."""
+
+    NATIVE = "native"
+    INT8 = "int8"
+    INT4 = "int4"
+    SUBSPACE = "subspace"

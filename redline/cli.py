@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from monitors.contract import DrillKind
-from redline import calibrate, evaluate
+from monitors.labels import Storage
+from redline import bases, calibrate, evaluate
 from redline.sentences import fail as _fail
 from redline.settings import STATE_DIR, Ports, SettingsError, Stack, find_stack
 
@@ -29,6 +30,7 @@ rollout_app = typer.Typer(
 app.add_typer(rollout_app, name="rollout")
 app.command("eval")(evaluate.command)
 app.command("calibrate")(calibrate.command)
+app.command("bases")(bases.command)
 
 StateDir = Annotated[
     Path,
@@ -72,6 +74,9 @@ def up(
     ] = None,
     model_b: Annotated[Path | None, typer.Option(help="Checkpoint folder of B, stable.")] = None,
     pool_mb: Annotated[float, typer.Option(help="KV pool of each resident, MB.")] = 24.0,
+    storage: Annotated[
+        Storage, typer.Option(help="What complete KV blocks are packed into.")
+    ] = Storage.NATIVE,
     prometheus: Annotated[bool, typer.Option(help="Start Prometheus and Alertmanager.")] = True,
     drills: Annotated[bool, typer.Option(help="Allow `redline drill`.")] = True,
     otlp: Annotated[
@@ -95,6 +100,7 @@ def up(
         lines=_lines(lines),
         models={name: path for name, path in models.items() if path is not None},
         pool_mb=pool_mb,
+        storage=storage,
         drills=drills,
         prometheus=prometheus,
         otlp_endpoint=otlp,

@@ -109,7 +109,7 @@ def draw(report: "Report") -> "Group":
 
 def _asked(report: "Report") -> str:
     what = f"{report.version} ({report.weights_digest[:12]})"
-    how = f"kv {report.policy}, stored {report.kv.name.lower()}, rung {report.rung}"
+    how = f"kv {report.policy}, rung {report.rung}"
     return f"{what}\n{how}, clips of {report.seconds} s, seed {report.seed}"
 
 

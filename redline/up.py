@@ -17,6 +17,7 @@ import httpx
 import msgspec
 
 from alerts import routing, rules
+from monitors.labels import Storage
 from monitors.redlines import RedLines
 from redline.children import Child, stop_all, watch
 from redline.control.settings import ControlSettings
@@ -54,6 +55,7 @@ class Plan:
     lines: RedLines | None = None  # None: the article's, the memory line fitted to the small pool
     models: dict[str, Path] = field(default_factory=dict[str, Path])
     pool_mb: float = EMBEDDED_POOL_MB
+    storage: Storage = Storage.NATIVE
     drills: bool = True
     prometheus: bool = True
     otlp_endpoint: str | None = None
@@ -110,6 +112,7 @@ def find_residents(plan: Plan) -> tuple[ResidentSpec, ...]:
             version=folder.name,
             checkpoint=folder,
             pool_mb=plan.pool_mb,
+            storage=plan.storage,
             device="auto" if name in plan.models else "cpu",  # those that ship need no more
         )
         for name, folder in models.items()

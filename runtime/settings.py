@@ -1,10 +1,11 @@
 """What a data plane is told at start: addresses, residents, limits. Unknown keys stop it."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from monitors.labels import Storage
 from monitors.redlines import RedLines
 
 Positive = Annotated[int, Field(gt=0)]
@@ -33,7 +34,7 @@ class ResidentSpec(_Settings):
 
     `device`: where it runs; "auto" is the machine's CUDA device where it has one, else the CPU.
     `storage`: the form that complete KV blocks are packed into; "subspace" needs the bases that
-    `redline calibrate` puts beside the checkpoint.
+    `redline bases` puts beside the checkpoint.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -41,7 +42,7 @@ class ResidentSpec(_Settings):
     checkpoint: Path
     pool_mb: Annotated[float, Field(gt=0.0)] = 24.0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = "auto"
-    storage: Literal["native", "int8", "int4", "subspace"] = "native"
+    storage: Storage = Storage.NATIVE
 
 
 class TraceSettings(_Settings):

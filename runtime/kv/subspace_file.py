@@ -38,7 +38,7 @@ def save(subspace: Subspace, checkpoint: Path, weights_digest: str) -> Path:
 def load(checkpoint: Path, weights_digest: str, rotary: Rotary, device: torch.device) -> Subspace:
     """Raises `SubspaceError`."""
     path = checkpoint / SUBSPACE_FILE
-    again = "make it with redline calibrate, or store pages in another form"
+    again = "make them with redline bases, or store pages in another form"
     if not path.exists():
         raise SubspaceError(f"{path}: there are no bases for this checkpoint; {again}")
     try:

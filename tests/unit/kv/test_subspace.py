@@ -174,13 +174,13 @@ def test_bases_of_other_weights_or_none_or_rubbish_are_refused_in_words(
     subspace: Subspace, tmp_path: Path
 ) -> None:
     where = (tmp_path, "other", lambda p: (p, p), torch.device("cpu"))
-    with pytest.raises(SubspaceError, match="no bases for this checkpoint; make it with"):
+    with pytest.raises(SubspaceError, match="no bases for this checkpoint; make them"):
         load(*where)
     path = save(subspace, tmp_path, "w")
     with pytest.raises(SubspaceError, match="of other weights"):
         load(*where)
     path.write_bytes(b"rubbish" * 20)
-    with pytest.raises(SubspaceError, match="redline calibrate"):
+    with pytest.raises(SubspaceError, match="redline bases"):
         load(*where)
 
 

@@ -3,22 +3,28 @@
 import pytest
 
 from monitors.contract import KvRung, MediaRung
+from runtime.kv.formats import Format
 from runtime.quality.plan import KvPolicy, Plan, PlanError, Reuse, tasks_named
 from runtime.quality.tasks import Kind
 
+PACKED = [Format.INT8, Format.INT4, Format.SUBSPACE]
+
 
 @pytest.mark.parametrize("reuse", list(Reuse))
-def test_each_reuse_policy_goes_with_int8_and_without(reuse: Reuse) -> None:
-    assert KvPolicy.named(reuse) == KvPolicy(reuse, KvRung.NATIVE)
-    assert KvPolicy.named(f"{reuse}+int8") == KvPolicy(reuse, KvRung.INT8)
-    assert KvPolicy.named(f"{reuse}+int8").name == f"{reuse}+int8"
+@pytest.mark.parametrize("form", PACKED)
+def test_each_reuse_policy_goes_with_a_packed_form_and_without(reuse: Reuse, form: Format) -> None:
+    name = f"{reuse}+{form.name.lower()}"
+    assert KvPolicy.named(reuse) == KvPolicy(reuse, Format.NATIVE)
+    assert KvPolicy.named(name) == KvPolicy(reuse, form)
+    assert KvPolicy.named(name).name == name
 
 
-def test_int8_alone_is_without_reuse() -> None:
-    assert KvPolicy.named("int8") == KvPolicy(Reuse.NATIVE, KvRung.INT8)
+@pytest.mark.parametrize("form", PACKED)
+def test_a_form_alone_is_without_reuse(form: Format) -> None:
+    assert KvPolicy.named(form.name.lower()) == KvPolicy(Reuse.NATIVE, form)
 
 
-@pytest.mark.parametrize("name", ["", "none", "reuse+int4", "int8+int8", "reuse+", "+int8"])
+@pytest.mark.parametrize("name", ["", "none", "reuse+int2", "int8+int8", "reuse+", "+int8"])
 def test_another_policy_is_refused_with_the_choices(name: str) -> None:
     with pytest.raises(PlanError, match="native, reuse, lowest50, random50"):
         KvPolicy.named(name)
@@ -46,8 +52,7 @@ def test_figures_that_make_no_sense_are_named(figure: str) -> None:
         Plan(**{figure: 0})
 
 
-def test_pages_have_the_lower_format_of_policy_and_rung() -> None:
-    native, int8 = KvPolicy(Reuse.NATIVE), KvPolicy(Reuse.NATIVE, KvRung.INT8)
-    assert [Plan(policy=native, rung=rung).kv for rung in (0, 3)] == [KvRung.NATIVE, KvRung.INT8]
-    assert Plan(policy=int8).kv is KvRung.INT8
+def test_a_rung_tells_what_becomes_of_pages_that_the_policy_leaves_native() -> None:
+    assert [Plan(rung=rung).kv for rung in (0, 3)] == [KvRung.NATIVE, KvRung.INT8]
+    assert Plan(policy=KvPolicy.named("int4")).kv is KvRung.NATIVE
     assert Plan(rung=4).level.media is MediaRung.P160_8K

@@ -44,7 +44,7 @@ def test_a_checkpoint_is_asked_and_all_of_it_written(tiny_checkpoint: Path, tmp_
     found = msgspec.json.decode(out.read_bytes(), type=Report)
     assert (found.version, found.policy, found.seed) == ("tiny-test-1", "reuse+int8", 3)
     assert [(t.task, t.n) for t in found.tasks] == [("text", 2), ("image", 2)]
-    assert "kv reuse+int8, stored int8, rung 0" in result.stdout
+    assert "kv reuse+int8, rung 0" in result.stdout
     assert "%" in result.stderr  # the bar
 
 
