@@ -103,7 +103,7 @@ def draw(report: "CalibrationReport") -> "Group":
         table.add_column(name, justify="left" if name in ("modal", "side") else "right")
     for row in report.cells:
         table.add_row(*_row(row))
-    return Group(table, _together(report))
+    return Group(table, _unseen(report), _together(report))
 
 
 def _asked(report: "CalibrationReport") -> str:
@@ -123,6 +123,13 @@ def _row(row: "CellReport") -> list[str]:
         f"{100 * row.share:.0f} [dim]of {row.entries}[/]",
         _loss(row.loss),
     ]
+
+
+def _unseen(report: "CalibrationReport") -> str:
+    from monitors.labels import Modality
+
+    absent = sorted(set(Modality) - {row.modality for row in report.cells})
+    return f"no entries here, so never aliased: {', '.join(absent)}" if absent else ""
 
 
 def _together(report: "CalibrationReport") -> str:

@@ -7,13 +7,14 @@ without one reuse is off and table 1 says so (DESIGN 5).
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import cache
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -31,7 +32,7 @@ class Candidate:
 
     `nats`: the highest entropy of its tokens in the layer below. `place`: which block it is, the
     same wherever the same tokens stand before it. `distance` reads the block's own K and V and
-    the layer below's (`relative_distance`), which takes far longer than the rest.
+    the layer below's (`relative_distances`), which takes far longer than the rest.
     """
 
     layer: int
@@ -175,18 +176,19 @@ class ReusePolicy:
         modality: int,
         nats: NDArray[np.float32],
         place: bytes,
-        distance: Callable[[int], float],
+        distances: Callable[[], Sequence[float]],
     ) -> list[int]:
         """Layers whose entry becomes the layer below's, for a block of `nats` `(layers, fill)`.
 
         A layer decides from the entropy of the layer below; where that is undefined (NaN) for
-        any token of the block, no rule is asked. `distance(layer)`: see `Candidate`.
+        any token of the block, no rule is asked. `distances()`, of each layer, is called where
+        a rule needs it, and once.
         """
         if self.rule is None:
             return []
-        of, highest = MODALITIES[modality], nats.max(1)
+        of, highest, read = MODALITIES[modality], nats.max(1), cache(distances)
         entries = [
-            Candidate(i, of, float(highest[i - 1]), place, partial(distance, i))
+            Candidate(i, of, float(highest[i - 1]), place, lambda i=i: read()[i])
             for i in self.layers
             if not np.isnan(highest[i - 1])
         ]
@@ -202,13 +204,14 @@ def upper_layers(layers: int, talker_layer: int | None) -> tuple[int, ...]:
     return tuple(k for k in range(1, layers - 1, 2) if k != talker_layer)
 
 
-def relative_distance(own: tuple[Tensor, Tensor], below: tuple[Tensor, Tensor]) -> float:
-    """How far a block's K and V are from the layer below's, over the size of its own: the worse
-    of the two, 0 for equal ones. Each `(tokens, kv_heads, head_dim)`."""
-    return max(_relative(mine, other) for mine, other in zip(own, below, strict=True))
+def relative_distances(keys: Tensor, values: Tensor) -> list[float]:
+    """How far a block's K and V in each layer are from the layer below's, over the size of its
+    own: the worse of the two, 0 for equal ones, NaN for layer 0.
 
-
-def _relative(own: Tensor, other: Tensor) -> float:
-    mine = own.double()
-    off_by, size = (mine - other.double()).norm(), mine.norm()
-    return float(off_by / size) if float(size) > 0.0 else (math.inf if float(off_by) > 0.0 else 0.0)
+    Both `(layers, tokens, kv_heads, head_dim)`.
+    """
+    halves = torch.stack([keys, values]).float().flatten(2)
+    own = halves[:, 1:]
+    off_by = (own - halves[:, :-1]).norm(dim=-1)
+    relative = torch.where(off_by == 0.0, 0.0, off_by / own.norm(dim=-1))
+    return [math.nan, *relative.amax(0).tolist()]

@@ -203,6 +203,38 @@ def test_the_distance_is_between_the_two_layers_pages(tiny: TinyText) -> None:
     assert found[1] == pytest.approx(by_hand, rel=1e-5)
 
 
+def test_where_reuse_was_stopped_nothing_more_is_kept_under_the_old_keys(tiny: TinyText) -> None:
+    kv = cache(reuse=ALWAYS)
+    running = opened(kv, LONG)
+    tiny.prefill(kv, running, size=64, observed=True)
+    kept, table = len(kv._index), running.table.matrix()
+    kv.stop_reuse("tripped")
+    assert (kv.reuse.state, kv.reuse.on) == ("off: tripped", False)
+    again = opened(kv, LONG)
+    assert again.cached == 0
+    tiny.prefill(kv, again, size=64, observed=True)
+    assert aliased(again) == []
+    assert np.array_equal(running.table.matrix(), table)  # it keeps its aliases
+    kv.absorb(running, torch.zeros(0, 8), None)
+    assert len(kv._index) == kept + again.indexed
+    assert kv.check() == ()
+
+
+def test_a_sequence_apart_adopts_nothing_and_keeps_nothing(tiny: TinyText) -> None:
+    kv = cache()
+    tiny.prefill(kv, opened(kv, MIXED))
+    before = kv.prefix_lookup_tokens
+    apart = kv.open_apart(MIXED, 4)
+    assert apart is not None
+    assert (apart.cached, len(apart.table.blocks)) == (0, 0)
+    assert kv.prefix_lookup_tokens == before
+    kv.close(apart)
+    full = small(40)
+    assert full.open(prompt((T, 60)), 60, salt="", write=True) is not None
+    assert full.open_apart(prompt((T, 60), seed=1), 60) is None
+    assert full.live_sequences == 1
+
+
 def test_reuse_frees_the_pages_it_replaces(tiny: TinyText) -> None:
     live = []
     for reuse in (ALWAYS, SETTINGS.reuse):

@@ -1,6 +1,7 @@
 """Reuse rules and the policy over them, by hand-made numbers."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from runtime.kv.reuse import (
     ReusePolicy,
     Sign,
     off,
-    relative_distance,
+    relative_distances,
     upper_layers,
 )
 from runtime.kv.tokens import CODE
@@ -24,7 +25,7 @@ from runtime.kv.tokens import CODE
 A, V = Modality.AUDIO, Modality.VIDEO
 
 
-def unread() -> float:
+def unread() -> Any:
     raise AssertionError("K and V were read though nothing asked for them")
 
 
@@ -37,7 +38,7 @@ def at_distance(distance: float, nats: float = 0.1) -> Candidate:
 
 
 def aliased(policy: ReusePolicy, modality: Modality, nats: np.ndarray) -> list[int]:
-    return policy.aliased_layers(CODE[modality], nats, b"", lambda layer: unread())
+    return policy.aliased_layers(CODE[modality], nats, b"", unread)
 
 
 def policy(**thresholds: float) -> ReusePolicy:
@@ -115,14 +116,36 @@ def test_k_and_v_are_read_only_where_entropy_lets_pass() -> None:
         CellRule(Sign.BELOW, 0.5, guard=0.25).picks(entry(1, A, 0.4))
 
 
+def test_k_and_v_of_a_block_are_read_once_for_all_layers() -> None:
+    read = []
+
+    def distances() -> list[float]:
+        read.append(1)
+        return [math.nan, 0.1, 9.0, 0.3]
+
+    rule = Calibrated({(layer, A): CellRule(Sign.BELOW, 0.5, guard=0.2) for layer in (1, 3)})
+    both, nats = ReusePolicy("on", rule, (1, 3)), np.zeros((4, 2), np.float32)
+    assert both.aliased_layers(CODE[A], nats, b"", distances) == [1]
+    assert len(read) == 1
+
+
+def layers(*factors: float) -> torch.Tensor:
+    return torch.tensor(factors)[:, None, None, None] * torch.ones(4, 2, 8)
+
+
 def test_the_distance_is_the_worse_of_k_and_v_over_the_size_of_its_own() -> None:
-    ones = torch.ones(4, 2, 8)
-    assert relative_distance((ones, ones), (ones, ones)) == 0.0
-    assert relative_distance((ones, 2 * ones), (ones, ones)) == pytest.approx(0.5)
-    assert relative_distance((ones, ones), (3 * ones, ones)) == pytest.approx(2.0)
-    nothing = torch.zeros(4, 2, 8)
-    assert relative_distance((nothing, nothing), (nothing, nothing)) == 0.0
-    assert relative_distance((nothing, ones), (ones, ones)) == math.inf
+    same = layers(1, 1, 1)
+    assert relative_distances(same, same)[1:] == [0.0, 0.0]
+    assert math.isnan(relative_distances(same, same)[0])
+    assert relative_distances(same, layers(1, 2, 2))[1:] == pytest.approx([0.5, 0.0])
+    assert relative_distances(layers(3, 1, 1), same)[1:] == pytest.approx([2.0, 0.0])
+    assert relative_distances(layers(0, 0, 1), layers(1, 1, 0))[1:] == [0.0, math.inf]
+
+
+def test_the_distance_of_what_is_no_number_is_none() -> None:
+    found = relative_distances(layers(1, math.nan), layers(1, 1))[1]
+    assert math.isnan(found)
+    assert not CellRule(Sign.BELOW, 0.5, guard=1e9).picks(at_distance(found))
 
 
 def test_no_two_rules_share_cached_blocks() -> None:

@@ -142,6 +142,7 @@ def test_the_table_has_a_row_for_each_cell_and_the_control_beside_it_in_eighty_c
     (random,) = [line for line in lines if "at random" in line]
     assert "26.0%" in random
     assert "25.000 (24.900 to 25.100)" in random
+    assert "never aliased: image, text" in shown.get()
     assert max(map(len, lines)) <= 80
 
 
