@@ -111,11 +111,12 @@ class ShadowCheck:
         return self._cache.reuse.on and self._settings.samples(request_id)
 
     def offer(self, request: Request) -> None:
-        """A finished request, its sequence still open. Taken if reuse, and reuse alone, may have
-        changed its answer: something is aliased, and nothing is quantised."""
+        """A finished request, its sequence still open. Taken if reuse may have changed its answer,
+        beside what the storage form always does: something is aliased, and nothing was quantised
+        under pressure."""
         if not request.trail or not self._cache.reuse.on or len(self._pending) >= PENDING:
             return
-        if self._changed_by_reuse_alone(request) and _media_bytes(request) <= MEDIA_BYTES:
+        if self._changed_by_reuse(request) and _media_bytes(request) <= MEDIA_BYTES:
             asked = structs.replace(request.asked, cache_write=False)
             again = Request(asked, request.prompt, None, None, None, request.arrived)
             again.generated = list(request.generated)
@@ -148,12 +149,13 @@ class ShadowCheck:
             self._end(check)
 
     # ------------------------------------------------------------ inside
-    def _changed_by_reuse_alone(self, request: Request) -> bool:
+    def _changed_by_reuse(self, request: Request) -> bool:
         assert request.sequence is not None
         table, pool = request.sequence.table, self._cache.pool
         pages = table.matrix()
         aliased = bool((pages[1:] == pages[:-1]).any())
-        return aliased and pool.plain(pages) and table.epoch == pool.epoch
+        usual = set(pool.records.form[pages].ravel().tolist()) <= self._cache.usual_forms
+        return aliased and usual and table.epoch == pool.epoch
 
     def _run(self, check: _Check) -> None:
         if check.sequence is None:

@@ -111,6 +111,11 @@ class KvCache(Generic[T]):
         return self.pool.arena.native_pages
 
     @property
+    def usual_forms(self) -> set[int]:
+        """Of pages that no pressure has touched."""
+        return {Format.NATIVE, self._packer.storage, self._packer.sink_form}
+
+    @property
     def live_sequences(self) -> int:
         return len(self._sequences)
 

@@ -24,14 +24,19 @@ class Packer:
 
     def __init__(self, pool: PagePool, storage: Format, waiting: frozenset[int]) -> None:
         self._pool = pool
-        self._storage = storage
+        self.storage = storage
         every = range(pool.layers)
         self._prompt = tuple(k for k in every if k not in waiting)
         self._waiting = tuple(k for k in every if k in waiting)
 
+    @property
+    def sink_form(self) -> Format:
+        """Of the first block."""
+        return Format.INT8 if self.storage is Format.SUBSPACE else self.storage
+
     def pack(self, sequence: Sequence) -> None:
         """Pack what is ready; pages that find no room stay as they are."""
-        if self._storage is Format.NATIVE:
+        if self.storage is Format.NATIVE:
             return
         complete, decided = sequence.table.complete(), sequence.decided
         self._pack(sequence.table, self._prompt, slice(sequence.packed, complete))
@@ -41,12 +46,12 @@ class Packer:
     def _pack(self, table: PageTable, layers: tuple[int, ...], blocks: slice) -> None:
         if blocks.stop <= blocks.start or not layers:
             return
-        if self._storage is not Format.SUBSPACE:
-            self._quantise(table, layers, blocks, self._storage)
+        if self.storage is not Format.SUBSPACE:
+            self._quantise(table, layers, blocks, self.storage)
             return
         sinks = slice(blocks.start, min(blocks.stop, SINK_BLOCKS))
         others = slice(max(blocks.start, SINK_BLOCKS), blocks.stop)
-        self._quantise(table, layers, sinks, Format.INT8)
+        self._quantise(table, layers, sinks, self.sink_form)
         if others.stop > others.start:
             self._project(table.matrix()[:, others], layers, self._rotation(table, others))
 

@@ -94,7 +94,7 @@ def test_the_second_run_of_an_answer_on_full_kv_is_the_first(drive: Drive, media
     """Of one that reuse did not touch: all but the aliases is alike, over several slices too."""
     driver = drive(reuse=reusing(0.0), shadow=ALL, pool_bytes=32_000_000)
     engine = driver.engine
-    engine._shadow._changed_by_reuse_alone = lambda request: True
+    engine._shadow._changed_by_reuse = lambda request: True
     driver.run(clip("r", media=media, max_tokens=12))
     found = checked(driver)
     assert (found.checks, found.tokens, found.agreed) == (1, 12, 12)
