@@ -85,13 +85,14 @@ class PagedText:
         kv, sizes = self.kv, [len(ids) for _, ids in work]
         starts = [sequence.table.length for sequence, _ in work]
         spans = [kv.grow(sequence, len(ids)) for sequence, ids in work]
-        step = kv.step(spans, observed=observed or kv.reuse.on)
+        step = kv.step(spans, observed=observed)
         positions = [torch.arange(at, at + n) for at, n in zip(starts, sizes, strict=True)]
         ids = torch.from_numpy(np.concatenate([ids for _, ids in work]))
         hidden = list(self.model.paged(ids, torch.cat(positions), step).split(sizes))
         for index, ((sequence, _), part) in enumerate(zip(work, hidden, strict=True)):
-            seen = step.observations[index] if step.observations else None
-            kv.absorb(sequence, part[:, :0], seen)  # no Talker listens: states of no width
+            kv.absorb(
+                sequence, part[:, :0], step.observations[index]
+            )  # no Talker listens: states of no width
         return hidden
 
     def prefill(self, sequence: Sequence, *, observed: bool = False) -> Tensor:

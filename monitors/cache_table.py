@@ -19,8 +19,10 @@ class CacheCell(Wire, frozen=True):
     entropy_th: float | None  # None: reuse is off for this cell
     hit_mass: float
     lookup_mass: float
-    entropy_sum: float
+    entropy_sum: float  # modality-mass, nats
     entropy_count: int
+    token_entropy_sum: float  # token-level, nats
+    token_entropy_count: int
     live_bytes: int
     evictable_bytes: int
     host_bytes: int
@@ -54,6 +56,8 @@ class Totals(NamedTuple):
     lookup_mass: float
     entropy_sum: float
     entropy_count: float
+    token_entropy_sum: float
+    token_entropy_count: float
 
     def plus(self, other: "Totals") -> "Totals":
         return Totals(*(a + b for a, b in zip(self, other, strict=True)))
@@ -63,7 +67,7 @@ class Totals(NamedTuple):
 
 
 Key = tuple[int, Modality]
-_NOTHING = Totals(0.0, 0.0, 0.0, 0.0)
+_NOTHING = Totals(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class CacheTable:
@@ -189,7 +193,14 @@ class _Version:
 
 
 def _counters(cell: CacheCell) -> Totals:
-    return Totals(cell.hit_mass, cell.lookup_mass, cell.entropy_sum, cell.entropy_count)
+    return Totals(
+        cell.hit_mass,
+        cell.lookup_mass,
+        cell.entropy_sum,
+        cell.entropy_count,
+        cell.token_entropy_sum,
+        cell.token_entropy_count,
+    )
 
 
 def _rate(moved: Totals) -> float | None:

@@ -114,11 +114,21 @@ ALIAS_PAGES = Metric(
 )  # fmt: skip
 ENTROPY_SUM = Metric(
     "redline_kv_entropy_nats_sum_total", Kind.COUNTER,
-    "Sum of the cross-modal attention entropy over sampled tokens.", (_V, _L, _M),
+    "Sum of the cross-modal attention entropy over computed tokens.", (_V, _L, _M),
 )  # fmt: skip
 ENTROPY_COUNT = Metric(
     "redline_kv_entropy_tokens_total", Kind.COUNTER,
-    "Tokens whose cross-modal attention entropy was defined and sampled.", (_V, _L, _M),
+    "Computed tokens whose cross-modal attention entropy was defined.", (_V, _L, _M),
+)  # fmt: skip
+TOKEN_ENTROPY_SUM = Metric(
+    "redline_kv_token_entropy_nats_sum_total", Kind.COUNTER,
+    "Sum of the entropy of attention to other modalities' tokens over sampled tokens.",
+    (_V, _L, _M),
+)  # fmt: skip
+TOKEN_ENTROPY_COUNT = Metric(
+    "redline_kv_token_entropy_tokens_total", Kind.COUNTER,
+    "Sampled tokens whose entropy of attention to other modalities' tokens was defined.",
+    (_V, _L, _M),
 )  # fmt: skip
 PREFIX_HIT_TOKENS = Metric(
     "redline_kv_prefix_hit_tokens_total", Kind.COUNTER,
@@ -267,7 +277,8 @@ HEARTBEAT_AGE = Metric(
 
 DATA_PLANE: tuple[Metric, ...] = (
     ENTROPY_THRESHOLD, RESIDENCY_HIT_MASS, RESIDENCY_LOOKUP_MASS, LIVE_BYTES, EVICTABLE_BYTES,
-    HOST_BYTES, RESERVED_BYTES, ALIAS_PAGES, ENTROPY_SUM, ENTROPY_COUNT, PREFIX_HIT_TOKENS,
+    HOST_BYTES, RESERVED_BYTES, ALIAS_PAGES, ENTROPY_SUM, ENTROPY_COUNT,
+    TOKEN_ENTROPY_SUM, TOKEN_ENTROPY_COUNT, PREFIX_HIT_TOKENS,
     PREFIX_LOOKUP_TOKENS, PREFIX_EVICTIONS, ENCODER_HITS, ENCODER_LOOKUPS, BLOCK_FILL, POOL_EPOCH,
     REUSE_ON, SHADOW_CHECKS, SHADOW_NATS, SHADOW_TOKENS, SHADOW_AGREED, SHADOW_TRIPS, FIRST_OUTPUT,
     OVERDUE, FAULTS, REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED,

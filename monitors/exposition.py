@@ -41,6 +41,8 @@ _CELL_COUNTERS: tuple[tuple[Metric, Callable[[Totals], float]], ...] = (
     (catalog.RESIDENCY_LOOKUP_MASS, lambda totals: totals.lookup_mass),
     (catalog.ENTROPY_SUM, lambda totals: totals.entropy_sum),
     (catalog.ENTROPY_COUNT, lambda totals: totals.entropy_count),
+    (catalog.TOKEN_ENTROPY_SUM, lambda totals: totals.token_entropy_sum),
+    (catalog.TOKEN_ENTROPY_COUNT, lambda totals: totals.token_entropy_count),
 )
 
 _FAULT_RING = (

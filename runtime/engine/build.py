@@ -9,7 +9,7 @@ from monitors.contract import Name
 from monitors.redlines import RedLines
 from runtime.engine.shadow import ShadowSettings
 from runtime.kv import subspace_file
-from runtime.kv.cache import CacheSettings, KvCache
+from runtime.kv.cache import OBSERVE_EVERY, CacheSettings, KvCache
 from runtime.kv.calibration import load_policy
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.reuse import NEWEST_TOKENS, ReusePolicy, upper_layers
@@ -30,7 +30,7 @@ class EngineSettings:
     pool_bytes: int
     min_epoch: int = 0
     max_running: int = 16
-    observe_every: int = 8  # decode steps between two samples of table 1
+    observe_every: int = OBSERVE_EVERY
     lines: RedLines = field(default_factory=RedLines)
     reuse: ReusePolicy | None = None  # None: as the checkpoint's calibration says
     storage: Format = Format.NATIVE  # what complete blocks are packed into
@@ -68,7 +68,8 @@ def build_cache(checkpoint: Checkpoint, settings: EngineSettings) -> KvCache[Seg
 def native_shape(checkpoint: Checkpoint, dtype: torch.dtype | None = None) -> PageShape:
     """Of the Thinker's pages; `dtype` other than the model's where given."""
     text: Any = checkpoint.config.thinker_config.text_config
-    return PageShape(text.num_key_value_heads, text.head_dim, dtype or checkpoint.model.dtype)
+    own = checkpoint.model.dtype
+    return PageShape(text.num_key_value_heads, text.head_dim, dtype or own, own)
 
 
 def reusable_layers(checkpoint: Checkpoint) -> tuple[int, ...]:

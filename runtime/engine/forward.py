@@ -94,7 +94,7 @@ class Forward:
             request.positions(start, stop - start),
             embedding.visual,
             embedding.deepstack,
-            paged=PagedStep(self._cache.pool, [span], observed=False),
+            paged=PagedStep(self._cache.pool, [span], sampled=False),
         )
         return out.last_hidden, stop == whole
 
@@ -107,7 +107,6 @@ class Forward:
         observed: bool,
     ) -> Tensor:
         """A packed forward; hidden states `(T, H)` behind the last layer."""
-        observed = observed or self._cache.reuse.on
         step = self._cache.step([part.span for part in parts], observed=observed)
         positions = [
             part.request.positions(start, part.span.new)
@@ -123,8 +122,7 @@ class Forward:
         at = 0
         for index, part in enumerate(parts):
             states = out.accept_hidden[at : at + part.span.new]
-            seen = step.observations[index] if step.observations else None
-            self._cache.absorb(part.sequence, states, seen)
+            self._cache.absorb(part.sequence, states, step.observations[index])
             at += part.span.new
         return out.last_hidden
 

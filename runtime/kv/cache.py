@@ -20,23 +20,26 @@ from runtime.kv.aliasing import decide
 from runtime.kv.audit import check
 from runtime.kv.cells import cells
 from runtime.kv.encoders import EncoderCache, T
-from runtime.kv.entropy import EntropyBuffer
+from runtime.kv.entropy import EntropyBuffer, TokenEntropy
 from runtime.kv.eviction import block_cost
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.index import Entry, Key, KeyMemo, KeyScope, PrefixIndex, block_keys
+from runtime.kv.observation import Observation, Sample
 from runtime.kv.packing import Packer
 from runtime.kv.pool import PagePool
 from runtime.kv.records import Pages
 from runtime.kv.residency import ResidencyTable
 from runtime.kv.reuse import ReusePolicy, off
+from runtime.kv.scratch import Scratch
 from runtime.kv.sequence import Need, Sequence
 from runtime.kv.slabs import PoolExhausted
-from runtime.kv.step import Observation, PagedStep, Span
+from runtime.kv.step import PagedStep, Span
 from runtime.kv.subspace import Subspace
 from runtime.kv.table import PageTable
 from runtime.kv.tiers import TierLimits, Tiers
 from runtime.kv.tokens import TEXT, PromptTokens, complete_blocks, layout
 
+OBSERVE_EVERY = 64  # steps between two samples of residency; each request is sampled at least once
 SIDE_SHARE = 0.125  # of the pool's bytes, each: encoder outputs, and Talker states
 
 
@@ -50,7 +53,8 @@ class CacheSettings:
     shape: PageShape
     weights_digest: str
     epoch: int = 0
-    observe_every: int = 8  # steps; every request is observed at least once
+    observe_every: int = OBSERVE_EVERY
+    token_entropy: TokenEntropy = TokenEntropy.LAST_QUERY
     limits: TierLimits = field(default_factory=TierLimits)
     reuse: ReusePolicy = field(default_factory=lambda: off("uncalibrated"))
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -101,6 +105,8 @@ class KvCache(Generic[T]):
         self._keys = KeyMemo()
         self._weights_digest = settings.weights_digest
         self._observe_every = settings.observe_every
+        self._token_entropy = settings.token_entropy
+        self._scratch = Scratch(settings.shape.dtype, settings.device)
         self._steps = 0
         self._sequences: list[Sequence] = []
 
@@ -200,7 +206,13 @@ class KvCache(Generic[T]):
         """A forward over grown sequences; sampled when its turn comes or `observed` asks."""
         self._steps += 1
         due = self._steps % self._observe_every == 0
-        return PagedStep(self.pool, list(spans), observed=observed or due)
+        return PagedStep(
+            self.pool,
+            list(spans),
+            sampled=observed or due,
+            token_entropy=self._token_entropy,
+            scratch=self._scratch,
+        )
 
     def absorb(self, sequence: Sequence, states: Tensor, seen: Observation | None) -> None:
         """After a step: `states` `(new, hidden)` are the Talker layer's of its new tokens."""
@@ -268,8 +280,9 @@ class KvCache(Generic[T]):
         return cells(self.pool, self.residency, self.reuse, self._sequences)
 
     def reserved_bytes(self) -> int:
-        """Device bytes taken in all: pages, Talker states and encoder outputs."""
-        return self.pool.arena.nbytes + self._index.state_bytes + self.encoders.nbytes
+        """Device bytes taken in all: pages, Talker states, encoder outputs and scratch."""
+        pages = self.pool.arena.nbytes + self._scratch.nbytes
+        return pages + self._index.state_bytes + self.encoders.nbytes
 
     @property
     def prefix_evictions(self) -> int:
@@ -337,13 +350,20 @@ class KvCache(Generic[T]):
         sequence.states[start : start + len(part)] = part
 
     def _take_in(self, sequence: Sequence, start: int, seen: Observation) -> None:
+        codes = sequence.table.codes[start:]
+        self.entropy.write(sequence.row, start, seen.nats)
+        self.residency.add_entropy(seen.nats, codes)
+        if seen.sample is not None:
+            self.residency.add_token_entropy(seen.sample.token_nats, codes)
+            self._take_in_masses(sequence, seen.sample)
+
+    def _take_in_masses(self, sequence: Sequence, seen: Sample) -> None:
         sequence.sampled = True
         sequence.hit += seen.hit.sum(0)
         sequence.lookup += seen.lookup.sum(0)
-        self.entropy.write(sequence.row, start, seen.nats)
+        self.residency.add_masses(seen.hit, seen.lookup)
         for index, block in enumerate(sequence.table.blocks):
             block.received += seen.received[:, index]
-        self.residency.add(seen.hit, seen.lookup, seen.nats, sequence.table.codes[start:])
 
     def _insert_complete(self, sequence: Sequence) -> None:
         """Put complete prompt blocks into the index; with reuse on, only settled ones."""

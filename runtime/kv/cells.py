@@ -27,6 +27,8 @@ def cells(
             lookup_mass=float(seen.lookup[layer, code]),
             entropy_sum=float(seen.entropy_sum[layer, code]),
             entropy_count=int(seen.entropy_count[layer, code]),
+            token_entropy_sum=float(seen.token_sum[layer, code]),
+            token_entropy_count=int(seen.token_count[layer, code]),
             live_bytes=int(account.live[layer, code]),
             evictable_bytes=int(account.evictable[layer, code]),
             host_bytes=int(account.host[layer, code]),

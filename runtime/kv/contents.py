@@ -55,7 +55,7 @@ class Contents:
         need it. Unused slots hold anything that is finite.
         """
         shape, device = (len(pages), *self._shape.half), self._device
-        keys = torch.zeros(shape, dtype=self._shape.dtype, device=device)
+        keys = torch.zeros(shape, dtype=self._shape.numbers, device=device)
         values = torch.zeros_like(keys)
         for rows in self._alike(pages):
             some = pages[rows]

@@ -1,27 +1,53 @@
-"""Cross-modal attention entropy (S1.2), definition "modality-mass" of DESIGN 5.
+"""Cross-modal attention entropy (S1.2) in both definitions of DESIGN 5, and where it is kept.
 
-The entropy, in nats, of a query token's attention mass over the modalities in its view, computed
-per head and averaged over heads: at most ln 4. With fewer than two modalities in view it is
-undefined: NaN, which never permits reuse.
+Attention runs over pieces that hold one modality each, and yields the log-sum-exp of each. The
+softmax of these over a query's pieces is its attention mass per piece; everything here follows
+from it, in nats, per head and averaged over heads. With fewer than two modalities in view both
+definitions are undefined: NaN, which never permits reuse.
 """
+
+from enum import Enum
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_TINY = 1e-12
+
+class TokenEntropy(Enum):
+    """For which queries of a sampled step the token-level definition is worked out."""
+
+    LAST_QUERY = "last"  # free: its attention weights are at hand for residency
+    EVERY_QUERY = "every"  # needs the weights of all queries, which a fused kernel does not keep
 
 
-def cross_modal_entropy(mass: Tensor, in_view: Tensor) -> Tensor:
-    """Nats per query `(queries,)`, from `mass` `(heads, queries, modalities)`, which sums to 1
-    over modalities, and `in_view` `(queries,)`, the number of modalities a query can see."""
-    nats = -(mass * mass.clamp_min(_TINY).log()).sum(-1).mean(0)
+def mass_entropy(lse: Tensor, onehot: Tensor, in_view: Tensor) -> Tensor:
+    """Modality-mass: the entropy of a query's attention mass over the modalities, at most ln 4.
+
+    `lse` `(..., queries, pieces, heads)`, -inf where a query sees nothing of a piece; `onehot`
+    `(queries or 1, pieces, modalities)`; `in_view` `(queries,)`, how many modalities a query can
+    see. Nats `(..., queries)`.
+    """
+    share = lse.softmax(-2).transpose(-1, -2)
+    nats = torch.special.entr(share @ onehot).sum(-1).mean(-1)
+    return torch.where(in_view >= 2, nats, torch.nan)
+
+
+def token_entropy(lse: Tensor, inside: Tensor, foreign: Tensor, in_view: Tensor) -> Tensor:
+    """Token-level: the entropy of attention renormalised over other modalities' tokens.
+
+    By the chain rule it is that of the pieces plus what is `inside` each: `(..., queries, pieces,
+    heads)`, the entropy of the attention within a piece. `foreign` `(queries, pieces)`: of another
+    modality than the query. The rest as for `mass_entropy`.
+    """
+    share = lse.masked_fill(~foreign[..., None], -torch.inf).softmax(-2)
+    nats = (torch.special.entr(share) + share * inside).sum(-2).mean(-1)
     return torch.where(in_view >= 2, nats, torch.nan)
 
 
 class EntropyBuffer:
-    """`entropy_buffer[batch, layer, seq]` of S1.3, in nats; NaN where undefined or unmeasured."""
+    """`entropy_buffer[batch, layer, seq]` of S1.3, modality-mass, in nats; NaN where undefined or
+    unmeasured."""
 
     _FIRST = 256
 

@@ -21,12 +21,19 @@ class Format(IntEnum):
 class PageShape:
     """One layer x 16 tokens x (K, V). A K or V half is `(16, kv_heads, head_dim)`.
 
-    `dtype` is that of native pages: it may be narrower than the model's.
+    `dtype` is that of native pages; `read_as`, the model's, is what attention is given: `None`,
+    the same.
     """
 
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    read_as: torch.dtype | None = None
+
+    @property
+    def numbers(self) -> torch.dtype:
+        """What K and V are read as."""
+        return self.read_as or self.dtype
 
     @property
     def half(self) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from runtime.kv.tokens import MODALITIES
 
 CARRIED_SHARE = 0.95
+_ONE_HOT = np.eye(len(MODALITIES), dtype=np.int64)
 Mass = NDArray[np.float64]
 
 
@@ -35,7 +36,10 @@ def residency(
 
 
 class ResidencyTable:
-    """What sampled steps added up to, by `[layer, modality]`; it only grows."""
+    """What steps added up to, by `[layer, modality]`; it only grows.
+
+    Masses are of sampled steps, entropies of all; `token` ones are of the token-level definition.
+    """
 
     def __init__(self, layers: int) -> None:
         cells = (layers, len(MODALITIES))
@@ -43,18 +47,26 @@ class ResidencyTable:
         self.lookup = np.zeros(cells)
         self.entropy_sum = np.zeros(cells)
         self.entropy_count = np.zeros(cells, np.int64)
+        self.token_sum = np.zeros(cells)
+        self.token_count = np.zeros(cells, np.int64)
 
-    def add(
-        self, hit: Mass, lookup: Mass, nats: NDArray[np.float32], codes: NDArray[np.int8]
-    ) -> None:
-        """Masses `(layers, 4)` of one query, and `nats` `(layers, tokens)` of tokens of `codes`.
-
-        An undefined entropy (NaN) counts nowhere.
-        """
+    def add_masses(self, hit: Mass, lookup: Mass) -> None:
+        """Masses `(layers, 4)` of one query."""
         self.hit += hit
         self.lookup += lookup
-        defined = ~np.isnan(nats)
-        for code in np.unique(codes):
-            mine = defined & (codes == code)
-            self.entropy_sum[:, code] += np.where(mine, nats, 0.0).sum(1)
-            self.entropy_count[:, code] += mine.sum(1)
+
+    def add_entropy(self, nats: NDArray[np.float32], codes: NDArray[np.int8]) -> None:
+        """Modality-mass `(layers, tokens)` of tokens of `codes`; NaN, undefined, counts nowhere."""
+        _add(self.entropy_sum, self.entropy_count, nats, codes)
+
+    def add_token_entropy(self, nats: NDArray[np.float32], codes: NDArray[np.int8]) -> None:
+        """The same of token-level entropies."""
+        _add(self.token_sum, self.token_count, nats, codes)
+
+
+def _add(
+    total: Mass, count: NDArray[np.int64], nats: NDArray[np.float32], codes: NDArray[np.int8]
+) -> None:
+    defined, onehot = ~np.isnan(nats), _ONE_HOT[codes]
+    total += np.where(defined, nats, 0.0) @ onehot
+    count += defined @ onehot

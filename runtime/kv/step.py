@@ -1,23 +1,32 @@
 """One packed forward of the Thinker over the pool: where it writes, what it reads and observes.
 
 Tokens of several sequences stand one after another. A step is built after the tables have grown
-and must run before pages move again.
+and must run before pages move again. All that does not change from layer to layer is worked out
+once, when the step is built.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
+from runtime.kv.entropy import TokenEntropy
 from runtime.kv.formats import PAGE_TOKENS
+from runtime.kv.observation import Nats, Observation, Sample, View, sample
+from runtime.kv.pieces import KINDS, Pieces, blocks_of, cut_batch, cut_span, in_view_of, seats_of
 from runtime.kv.pool import PagePool
-from runtime.kv.residency import residency
+from runtime.kv.records import Pages
 from runtime.kv.rotation import Rotation
+from runtime.kv.scratch import Scratch
 from runtime.kv.table import PageTable
-from runtime.kv.tokens import MODALITIES
+
+ROUND_BYTES = 2_000_000  # of K and V read at a time: what the caches of a CPU can hold
+Arrivals = Callable[[int, Pages], NDArray[np.bool_]]  # (layer, pages) -> there in time
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,123 +37,233 @@ class Span:
     new: int
 
 
-class Observation:
-    """What a sampled step saw of one span: entropy of its queries, and the last query's mass."""
+@dataclass(frozen=True, eq=False)
+class Read:
+    """Pieces of one size that are read and attended in one call."""
 
-    def __init__(self, pool: PagePool, span: Span) -> None:
-        pages = span.table.matrix()
-        kinds = len(MODALITIES)
-        self._on_device = ~pool.records.on_host[pages]
-        self._modality = np.array([block.modality for block in span.table.blocks])
-        self._block_of = span.table.block_of.copy()
-        onehot = torch.eye(kinds)[torch.from_numpy(span.table.codes.astype(np.int64))]
-        self.onehot = onehot.to(pool.device)  # (tokens, modalities)
-        self.in_view = ((onehot.cumsum(0) > 0).sum(1)[-span.new :]).to(pool.device)
-        self.nats = np.full((pool.layers, span.new), np.nan, np.float32)
-        self.received = np.zeros(pages.shape)  # (layers, blocks)
-        self.hit = np.zeros((pool.layers, kinds))
-        self.lookup = np.zeros((pool.layers, kinds))
+    blocks: NDArray[np.int64]  # (pieces x width,): columns of the step's page numbers
+    at: Tensor  # the same
+    shape: tuple[int, int, int, int]  # pieces, slots, kv_heads, head_dim
+    halves: Tensor  # (layers, 2 x blocks): the halves of native pages, all K before all V
+    plain: NDArray[np.bool_]  # (layers,): all pages are native
+    bias: Tensor | None  # (pieces, 1, queries or 1, slots): -inf where hidden
+    blind: Tensor | None  # (pieces, queries): who sees nothing of a piece
 
-    def note(self, layer: int, nats: Tensor, last_mass: Tensor) -> None:
-        """`nats` `(new,)`; `last_mass` `(tokens,)`: the last query's attention, heads averaged."""
-        self.nats[layer] = nats.float().cpu().numpy()
-        mass = np.zeros(len(self._modality))
-        np.add.at(mass, self._block_of, last_mass.double().cpu().numpy())
-        self.received[layer] = mass
-        self.hit[layer], self.lookup[layer] = residency(
-            mass, self._modality, self._on_device[layer]
-        )
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """The new tokens of one sequence, and all they look at: a read for each modality."""
+
+    reads: tuple[Read, ...]
+    view: View
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One new token of each of several sequences, and the pieces that they look at."""
+
+    reads: tuple[Read, ...]
+    view: View
+    sizes: list[int]  # pieces of each read
+    asks: Tensor  # (pieces,): whose token looks at a piece
+    every: Tensor  # (pieces,): their numbers
+    first: Tensor  # (spans,): the first piece of each
+    seats: Tensor  # (spans x seats,): the pieces of each; some piece where it has fewer than others
+    place: Tensor  # (pieces,): the seat of each
+    vacant: Tensor | None  # (spans, seats, 1): where it has fewer
+
+    def seat(self, parts: Tensor) -> Tensor:
+        """`(pieces, heads)` to `(spans, seats, heads)`; of no meaning where vacant."""
+        return parts.index_select(0, self.seats).unflatten(0, (len(self.first), -1))
+
+    def seat_lse(self, lse: Tensor) -> Tensor:
+        """The same, -inf where vacant."""
+        seated = self.seat(lse)
+        return seated if self.vacant is None else seated.masked_fill(self.vacant, -torch.inf)
+
+    def unseat(self, seated: Tensor) -> Tensor:
+        """Back to `(pieces, heads)`."""
+        return seated.flatten(0, 1).index_select(0, self.place)
+
+    def summed(self, parts: Tensor) -> Tensor:
+        """`(pieces, n)` to `(spans, n)`, each span its pieces: the fastest kernel for it."""
+        return embedding_bag(self.every, parts, self.first, mode="sum")
 
 
 class PagedStep:
-    """Passed to the language model as the forward argument `paged`."""
+    """Passed to the language model as the forward argument `paged`.
 
-    def __init__(self, pool: PagePool, spans: Sequence[Span], *, observed: bool) -> None:
+    The entropy of every step is observed; a `sampled` one looks closer, for residency. `scratch`
+    is kept from step to step. `arrivals` tells which pages a prefetcher had in time: by default
+    those on the device.
+    """
+
+    def __init__(
+        self,
+        pool: PagePool,
+        spans: Sequence[Span],
+        *,
+        sampled: bool,
+        token_entropy: TokenEntropy = TokenEntropy.LAST_QUERY,
+        scratch: Scratch | None = None,
+        arrivals: Arrivals | None = None,
+    ) -> None:
         self.pool = pool
         self.spans = tuple(spans)
-        self.decode = all(span.new == 1 for span in spans)
-        self._pages = [span.table.matrix() for span in spans]
-        self._write = torch.from_numpy(self._writable()).to(pool.device)
-        self._rotations: dict[tuple[int, ...], Rotation] = {}
-        self.observations = [Observation(pool, span) for span in spans] if observed else []
+        self.sampled = sampled
+        # Of a sampled prefill, the queries to look closer at.
+        self.closer = slice(-1 if token_entropy is TokenEntropy.LAST_QUERY else 0, None)
+        self._scratch = scratch or Scratch(pool.shape.dtype, pool.device)
+        self._arrivals = arrivals
+        self._pages = np.concatenate([span.table.matrix() for span in spans], axis=1)
+        self._native = self.pool.plain(self._pages)
+        # K and V halves of native pages, (halves, 16, kv_heads, head_dim), and where K stands
+        self._halves = pool.arena.rows.view(-1, *pool.shape.half)
+        self._half_of = pool.rows(self._pages, np.zeros(1, np.int64)) // PAGE_TOKENS
+        self._blocks = blocks_of([span.table for span in spans])
+        self._write, self._blank = self._writable()
+        self._in_time = np.zeros(self._pages.shape, np.bool_)
+        self._received = np.zeros(self._pages.shape)
+        decode = all(span.new == 1 for span in spans)
+        self.batch = self._batch() if decode else None
+        self.looks = [] if decode else [self._look(i) for i in range(len(self.spans))]
 
+    # ------------------------------------------------------------ pages
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Store the new tokens' K and V, `(new tokens, kv_heads, head_dim)`."""
+        if self._blank.shape[1]:
+            self._halves[self._blank[layer]] = 0.0
         self.pool.write(self._write[layer], keys, values)
+        if self.sampled:
+            self._in_time[layer] = self.arrived(layer, self._pages[layer])
 
-    def read(self, layer: int, index: int) -> tuple[Tensor, Tensor]:
-        """K and V `(tokens, kv_heads, head_dim)` of all tokens of span `index`."""
-        table, pages = self.spans[index].table, self._pages[index][layer]
-        if self.pool.plain(pages):
-            rows = self.pool.rows(pages[table.block_of], table.offset_of)
-            return self.pool.read(self._on_device(rows))
-        keys, values = (
-            half.flatten(0, 1) for half in self.pool.gather(pages, self._rotation([index]))
-        )
-        rows = self._on_device(table.block_of * PAGE_TOKENS + table.offset_of)
-        return keys[rows], values[rows]
+    def read(self, layer: int, what: Read) -> tuple[Tensor, Tensor]:
+        """K and V, each `(pieces, slots, kv_heads, head_dim)`, valid until the next read."""
+        if what.plain[layer]:
+            both = self._scratch.gather(self._halves, what.halves[layer])
+            keys, values = both.view(2, *what.shape).to(self.pool.shape.numbers)
+        else:
+            rotation = None if self._rotation is None else self._rotation[what.at]
+            halves = self.pool.gather(self._pages[layer][what.blocks], rotation)
+            keys, values = (half.view(what.shape) for half in halves)
+        return keys, values
 
-    def read_batch(self, layer: int) -> tuple[Tensor, Tensor]:
-        """K and V `(spans, longest, kv_heads, head_dim)`; what `lengths_mask` hides is padding."""
-        tables = [span.table for span in self.spans]
-        pages = [matrix[layer] for matrix in self._pages]
-        every = np.concatenate(pages)
-        if self.pool.plain(every):
-            rows = [
-                self.pool.rows(p[t.block_of], t.offset_of)
-                for p, t in zip(pages, tables, strict=True)
-            ]
-            return self.pool.read(self._padded(rows))
-        keys, values = (
-            half.flatten(0, 1)
-            for half in self.pool.gather(every, self._rotation(range(len(self.spans))))
-        )
-        bases = np.cumsum([0, *(len(p) for p in pages[:-1])])
-        rows = [
-            (base + t.block_of) * PAGE_TOKENS + t.offset_of
-            for base, t in zip(bases, tables, strict=True)
-        ]
-        at = self._padded(rows)
-        return keys[at], values[at]
+    def arrived(self, layer: int, pages: Pages) -> NDArray[np.bool_]:
+        """Which pages are on the device in time; those that attention waits for are not."""
+        if self._arrivals is not None:
+            return self._arrivals(layer, pages)
+        return ~self.pool.records.on_host[pages]
 
-    def lengths_mask(self) -> Tensor | None:
-        """`(spans, longest)`, True for real tokens; `None` where nothing is padded."""
-        lengths = torch.tensor([span.table.length for span in self.spans], device=self.pool.device)
-        if int(lengths.min()) == int(lengths.max()):
-            return None
-        return torch.arange(int(lengths.max()), device=self.pool.device)[None] < lengths[:, None]
-
-    def _rotation(self, spans: Iterable[int]) -> Rotation | None:
-        """Of all slots of these spans' blocks, one span after another; made once."""
+    @cached_property
+    def _rotation(self) -> Rotation | None:
+        """Of all blocks' slots; made where pages may be in a subspace, which need it."""
         subspace = self.pool.contents.subspace
         if subspace is None:
             return None
-        key = tuple(spans)
-        if key not in self._rotations:
-            tables = [self.spans[index].table for index in key]
-            parts = [table.rotation(slice(None), subspace.rotary) for table in tables]
-            self._rotations[key] = Rotation(
-                torch.cat([part.cos for part in parts]), torch.cat([part.sin for part in parts])
-            )
-        return self._rotations[key]
+        parts = [span.table.rotation(slice(None), subspace.rotary) for span in self.spans]
+        return Rotation(torch.cat([p.cos for p in parts]), torch.cat([p.sin for p in parts]))
 
-    def _writable(self) -> NDArray[np.int64]:
-        """Rows of the new tokens, `(layers, new tokens)`."""
-        columns = []
-        for span, pages in zip(self.spans, self._pages, strict=True):
-            blocks, offsets = (
-                of[-span.new :] for of in (span.table.block_of, span.table.offset_of)
-            )
-            columns.append(
-                self.pool.writable_rows(pages[:, blocks], offsets[None], span.table.epoch)
-            )
-        return np.concatenate(columns, axis=1)
+    # ------------------------------------------------------------ what it sees
+    def note_mass(self, layer: int, what: Read, mass: Tensor) -> None:
+        """Attention that blocks `(pieces, width)` of a read got of the last query looking."""
+        np.add.at(self._received[layer], what.blocks, mass.double().cpu().numpy().ravel())
 
-    def _padded(self, rows: list[NDArray[np.int64]]) -> Tensor:
-        """Ragged rows to a matrix; a sequence's own first row pads it, so padding stays finite."""
-        longest = max(len(r) for r in rows)
-        matrix = np.stack([np.pad(r, (0, longest - len(r)), constant_values=r[0]) for r in rows])
-        return self._on_device(matrix)
+    @cached_property
+    def observations(self) -> list[Observation]:
+        """What the step saw of each span. Call it behind the forward."""
+        nats = self._by_span(View.nats)
+        if not self.sampled:
+            return [Observation(found, None) for found in nats]
+        token_nats = self._by_span(View.token_nats)
+        return [
+            Observation(found, self._sample(index, closer))
+            for index, (found, closer) in enumerate(zip(nats, token_nats, strict=True))
+        ]
 
-    def _on_device(self, rows: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(rows).to(self.pool.device)
+    def _by_span(self, entropy: Callable[[View], Nats]) -> list[Nats]:
+        """`(layers, new)` of each span."""
+        if self.batch is None:
+            return [entropy(look.view) for look in self.looks]
+        nats = entropy(self.batch.view)
+        return [nats[:, index, None] for index in range(len(self.spans))]
+
+    def _sample(self, span: int, token_nats: Nats) -> Sample:
+        of = self._blocks.of(span)
+        kinds = self._blocks.modality[of]
+        return sample(self._received[:, of], kinds, self._in_time[:, of], token_nats)
+
+    # ------------------------------------------------------------ built once
+    def _writable(self) -> tuple[Tensor, Tensor]:
+        """Rows of the new tokens, `(layers, new tokens)`, and the halves to blank before.
+
+        The slots behind a block's tokens are read too, and hidden: they must be finite.
+        """
+        blocks, offsets = [], []
+        for index, span in enumerate(self.spans):
+            self.pool.admit(span.table.epoch)
+            blocks.append(self._blocks.of(index).start + span.table.block_of[-span.new :])
+            offsets.append(span.table.offset_of[-span.new :])
+        at, slot = np.concatenate(blocks), np.concatenate(offsets)
+        rows = self.pool.writable_rows(self._pages[:, at], slot[None], self.pool.epoch)
+        opened = at[slot == 0]
+        first = self._half_of[:, opened[self._blocks.fill[opened] < PAGE_TOKENS]]
+        return self._tensor(rows), self._tensor(np.concatenate([first, first + 1], axis=1))
+
+    def _batch(self) -> Batch:
+        """Pieces of equal size, read in rounds of bounded bytes where a CPU's caches count."""
+        pieces = self._cut()
+        count, width = pieces.blocks.shape
+        on_cpu = self.pool.device.type == "cpu"
+        most = max(1, ROUND_BYTES // (width * self.pool.shape.native_bytes)) if on_cpu else count
+        parts = [pieces.part(at, at + most) for at in range(0, count, most)]
+        seats, vacant = seats_of(pieces.span)
+        own = np.array([span.table.codes[-1] for span in self.spans])
+        return Batch(
+            reads=tuple(self._read_of(part) for part in parts),
+            view=View(pieces.modality[seats], own, in_view_of(pieces), self.pool.device),
+            sizes=[len(part.blocks) for part in parts],
+            asks=self._tensor(pieces.span),
+            every=torch.arange(count, device=self.pool.device),
+            first=self._tensor(seats[:, 0].copy()),
+            seats=self._tensor(seats.ravel()),
+            place=self._tensor(np.flatnonzero(~vacant)),
+            vacant=self._tensor(vacant[:, :, None]) if vacant.any() else None,
+        )
+
+    def _cut(self) -> Pieces:
+        return cut_batch(self._blocks)
+
+    def _look(self, index: int) -> Look:
+        span = self.spans[index]
+        parts = cut_span(self._blocks, index, span.new)
+        codes = span.table.codes.astype(np.int64)
+        kinds = np.concatenate([part.modality for part in parts])[None]
+        in_view = (np.eye(KINDS)[codes].cumsum(0) > 0).sum(1)[-span.new :]
+        view = View(kinds, codes[-span.new :], in_view, self.pool.device)
+        return Look(tuple(self._read_of(part) for part in parts), view)
+
+    def _read_of(self, pieces: Pieces) -> Read:
+        blocks, count = pieces.blocks.ravel(), len(pieces.blocks)
+        halves = self._half_of[:, blocks]
+        blind = np.asarray(pieces.hidden.all(2))
+        layers = range(self.pool.layers)
+        return Read(
+            blocks=blocks,
+            at=self._tensor(blocks),
+            shape=(count, len(blocks) // count * PAGE_TOKENS, *self.pool.shape.half[1:]),
+            halves=self._tensor(np.concatenate([halves, halves + 1], axis=1)),
+            plain=np.array(
+                [self._native or self.pool.plain(self._pages[at][blocks]) for at in layers]
+            ),
+            bias=self._bias(pieces.hidden),
+            blind=self._tensor(blind) if blind.any() else None,
+        )
+
+    def _bias(self, hidden: NDArray[np.bool_]) -> Tensor | None:
+        if not hidden.any():
+            return None
+        bias = torch.zeros(hidden.shape, dtype=self.pool.shape.numbers, device=self.pool.device)
+        return bias.masked_fill_(self._tensor(hidden), -torch.inf)[:, None]
+
+    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(self.pool.device)

@@ -1,7 +1,7 @@
 """A sequence's page table: `[layer, block] -> page`. A block holds one modality."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from runtime.kv.formats import PAGE_TOKENS
 from runtime.kv.pool import PagePool
 from runtime.kv.records import Pages
 from runtime.kv.rotation import Rotary, Rotation
+
+_GROWTH = 64  # blocks
 
 
 @dataclass(eq=False)
@@ -40,6 +42,7 @@ class PageTable:
         self.blocks: list[Block] = []
         self.length = 0
         self._sealed = 0  # blocks known to be sealed
+        self._pages = np.zeros((pool.layers, _GROWTH), np.int64)
         self._block_of = np.zeros(capacity, np.int64)
         self._offset_of = np.zeros(capacity, np.int64)
         self._codes = np.zeros(capacity, np.int8)
@@ -65,10 +68,8 @@ class PageTable:
         return slice(int(start), int(stop))
 
     def matrix(self) -> Pages:
-        """All entries, `(layers, blocks)`."""
-        if not self.blocks:
-            return np.zeros((self.pool.layers, 0), np.int64)
-        return np.stack([block.pages for block in self.blocks], axis=1)
+        """All entries, `(layers, blocks)`: a view, which later changes show in."""
+        return self._pages[:, : len(self.blocks)]
 
     def rotation(self, blocks: slice, rotary: Rotary) -> Rotation:
         """Of the tokens of some blocks by slot: `(blocks, 16, head_dim)`."""
@@ -127,7 +128,9 @@ class PageTable:
         for pages in shared:
             self.pool.retain(pages)
         for block, pages in zip(self.blocks, [*shared, *copies], strict=True):
-            twin.blocks.append(_twin(block, pages))
+            twin._append(block.modality, pages)
+            twin.blocks[-1].fill = block.fill
+            twin.blocks[-1].received = block.received.copy()
         return twin
 
     def _copied(self, block: Block, new_block: Callable[[int], Pages]) -> Pages:
@@ -146,8 +149,16 @@ class PageTable:
         return tail is not None and tail.modality == code and tail.fill < PAGE_TOKENS
 
     def _append(self, modality: int, pages: Pages) -> None:
+        """A block's pages are a column of the matrix, so that neither can be stale."""
+        at = len(self.blocks)
+        if at == self._pages.shape[1]:
+            self._pages = np.pad(self._pages, ((0, 0), (0, at)))
+            for index, block in enumerate(self.blocks):
+                block.pages = self._pages[:, index]
+        self._pages[:, at] = pages
+        column = self._pages[:, at]
         aliased = (np.flatnonzero(pages[1:] == pages[:-1]) + 1).tolist()  # if it was cached
-        self.blocks.append(Block(modality, pages, np.zeros(len(pages)), aliased=aliased))
+        self.blocks.append(Block(modality, column, np.zeros(len(pages)), aliased=aliased))
 
     def _place(self, count: int) -> None:
         block, start = self.blocks[-1], self.length
@@ -161,7 +172,3 @@ class PageTable:
     def _record_fill(self) -> None:
         tail = self.blocks[-1]
         self.pool.records.fill[tail.pages] = tail.fill
-
-
-def _twin(block: Block, pages: Pages) -> Block:
-    return replace(block, pages=pages, received=block.received.copy(), aliased=list(block.aliased))

@@ -252,6 +252,8 @@ class ScriptedEngine:
             lookup_mass=float(self.steps),
             entropy_sum=0.0,
             entropy_count=0,
+            token_entropy_sum=0.0,
+            token_entropy_count=0,
             live_bytes=PAGE_BYTES * len(self.running),
             evictable_bytes=PAGE_BYTES * len(self.cache),
             host_bytes=0,

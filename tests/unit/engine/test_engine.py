@@ -129,6 +129,16 @@ def test_asking_again_finds_the_prompt_in_the_cache_and_answers_the_same(drive: 
     assert len(driver.of("warm", VideoPrefilled)) == 1
 
 
+def test_every_request_is_sampled_once_however_rarely_steps_are(drive: Drive) -> None:
+    driver = drive(observe_every=10**9)
+    for name in ("cold", "warm"):
+        finished = driver.run(ask(name, media=4))
+        assert sum(r.lookup_mass for r in finished.residency) > 0
+    layers = 4
+    assert mass(driver, "token_entropy_count") == 2 * layers  # of the last token of each prompt
+    assert mass(driver, "entropy_count") > 100 * layers  # of every token
+
+
 def test_another_question_about_a_clip_reuses_the_clip(drive: Drive) -> None:
     driver = drive()
     driver.run(ask("one", "What is it?", media=2))

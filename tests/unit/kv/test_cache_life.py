@@ -21,6 +21,7 @@ from monitors.labels import Modality
 from runtime.kv.cache import CacheSettings, KvCache
 from runtime.kv.fitting import SubspaceFit
 from runtime.kv.formats import Format, PageShape
+from runtime.kv.observation import Observation
 from runtime.kv.pool import StaleEpoch
 from runtime.kv.reuse import AtRandom, ReusePolicy, off
 from runtime.kv.sequence import Sequence
@@ -154,10 +155,10 @@ class CacheLife(RuleBasedStateMachine):
             assert life.sequence.table.length >= had
             self._close(life)
             return
-        step = self.kv.step([span], observed=observed)
-        self._run(life, step, count)
+        step = self.kv.step([span], observed=False)
+        self._run(life, step, count, observed=observed)
 
-    def _run(self, life: Life, step: PagedStep, count: int) -> None:
+    def _run(self, life: Life, step: PagedStep, count: int, *, observed: bool) -> None:
         names = life.next_names(count)
         written = torch.stack([numbers(name) for name in names], 1)
         positions = torch.from_numpy(life.sequence.table.positions[:, len(life.names) :][:, :count])
@@ -167,10 +168,8 @@ class CacheLife(RuleBasedStateMachine):
             low, high = keys.chunk(2, -1)
             turned = keys * cos + torch.cat([-high, low], -1) * sin
             step.write(layer, turned, written[layer, :, 1])
-        for seen in step.observations:
-            seen.nats[:] = 0.1
         life.names += names
-        seen = step.observations[0] if step.observations else None
+        seen = Observation(np.full((LAYERS, count), 0.1 if observed else np.nan, np.float32), None)
         self.kv.absorb(life.sequence, torch.zeros(count, 3), seen)
         self.settle(1)
 

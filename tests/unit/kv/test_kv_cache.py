@@ -11,6 +11,7 @@ from monitors.contract import KvRung
 from monitors.labels import Modality
 from runtime.kv.admission import PromptTooLong
 from runtime.kv.cache import KvCache
+from runtime.kv.entropy import TokenEntropy
 from runtime.kv.formats import Format
 from runtime.kv.pool import StaleEpoch
 from runtime.kv.quantise import Quantiser
@@ -135,13 +136,28 @@ def test_an_observed_step_fills_table_one_and_the_entropy_buffer(tiny: TinyText)
     assert running.lookup.sum() == pytest.approx(running.hit.sum())
 
 
-def test_an_unobserved_step_leaves_table_one_unknown(tiny: TinyText) -> None:
+def test_a_step_that_is_not_sampled_has_entropy_but_no_residency(tiny: TinyText) -> None:
     kv = cache()
-    tiny.prefill(kv, opened(kv, MIXED))
-    assert all(c.lookup_mass == 0 and c.entropy_count == 0 for c in kv.cells())
+    running = opened(kv, MIXED)
+    tiny.prefill(kv, running)
+    cells = {(c.layer, c.modality): c for c in kv.cells()}
+    assert all(c.lookup_mass == 0 and c.token_entropy_count == 0 for c in cells.values())
+    assert not running.sampled
+    assert cells[0, V].entropy_count == 37
 
 
-def test_one_step_in_n_is_observed(tiny: TinyText) -> None:
+def test_a_sampled_step_measures_its_last_query_at_token_level_too(tiny: TinyText) -> None:
+    kv = cache()
+    tiny.prefill(kv, opened(kv, MIXED), observed=True)
+    counts = {m: sum(c.token_entropy_count for c in kv.cells() if c.modality is m) for m in (T, V)}
+    assert counts == {T: LAYERS, V: 0}
+    every = cache(token_entropy=TokenEntropy.EVERY_QUERY)
+    tiny.prefill(every, opened(every, MIXED), observed=True)
+    cells = {(c.layer, c.modality): c for c in every.cells()}
+    assert cells[0, V].token_entropy_count == cells[0, V].entropy_count == 37
+
+
+def test_one_step_in_n_is_sampled(tiny: TinyText) -> None:
     kv = cache(observe_every=4)
     running = opened(kv, prompt((T, 12)))
     tiny.prefill(kv, running, size=1)

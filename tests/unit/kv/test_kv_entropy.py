@@ -6,23 +6,47 @@ import numpy as np
 import pytest
 import torch
 
-from runtime.kv.entropy import EntropyBuffer, cross_modal_entropy
+from runtime.kv.entropy import EntropyBuffer, mass_entropy, token_entropy
 from runtime.kv.residency import ResidencyTable, carriers, residency
 
 
+def by_modality(*masses: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-sum-exps `(1, 4, heads)` of one query whose heads see these masses, and the one-hots."""
+    return torch.tensor(masses).log().T[None], torch.eye(4)[None]
+
+
 def test_entropy_is_ln_of_the_modalities_for_even_mass_and_zero_for_one() -> None:
-    mass = torch.tensor([[[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]]])
-    nats = cross_modal_entropy(mass, torch.tensor([4, 4]))
-    assert nats.tolist() == pytest.approx([math.log(4), 0.0], abs=1e-6)
+    for mass, nats in (([0.25] * 4, math.log(4)), ([1.0, 0.0, 0.0, 0.0], 0.0)):
+        lse, onehot = by_modality(mass)
+        assert mass_entropy(lse, onehot, torch.tensor([4])).item() == pytest.approx(nats, abs=1e-6)
+
+
+def test_pieces_of_one_modality_count_as_one() -> None:
+    lse, onehot = (
+        torch.tensor([0.5, 0.25, 0.25]).log()[None, :, None],
+        torch.eye(4)[[0, 1, 1]][None],
+    )
+    assert mass_entropy(lse, onehot, torch.tensor([2])).item() == pytest.approx(math.log(2))
 
 
 def test_entropy_is_averaged_over_heads_not_taken_of_their_mean() -> None:
-    mass = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
-    assert cross_modal_entropy(mass, torch.tensor([2])).item() == pytest.approx(0.0, abs=1e-6)
+    lse, onehot = by_modality([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0])
+    assert mass_entropy(lse, onehot, torch.tensor([2])).item() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_entropy_is_undefined_with_one_modality_in_view() -> None:
-    assert cross_modal_entropy(torch.ones(1, 1, 4) / 4, torch.tensor([1])).isnan().all()
+    lse, onehot = by_modality([0.25] * 4)
+    foreign = torch.tensor([[False, True, True, True]])
+    assert mass_entropy(lse, onehot, torch.tensor([1])).isnan().all()
+    assert token_entropy(lse, torch.zeros_like(lse), foreign, torch.tensor([1])).isnan().all()
+
+
+def test_token_level_entropy_leaves_out_the_own_modality_and_counts_tokens() -> None:
+    lse, _ = by_modality([0.5, 0.25, 0.25, 0.0])
+    inside = torch.tensor([3.0, math.log(8), math.log(2), 0.0])[None, :, None]
+    foreign = torch.tensor([[False, True, True, True]])
+    nats = token_entropy(lse, inside, foreign, torch.tensor([3])).item()
+    assert nats == pytest.approx(math.log(2) + (math.log(8) + math.log(2)) / 2)
 
 
 def test_the_buffer_grows_in_batch_and_sequence_and_forgets_closed_rows() -> None:
@@ -53,8 +77,12 @@ def test_residency_weighs_misses_by_their_mass() -> None:
 
 def test_undefined_entropy_counts_nowhere() -> None:
     table = ResidencyTable(layers=1)
-    zero = np.zeros((1, 4))
     nats = np.array([[0.5, np.nan, 0.25]], np.float32)
-    table.add(zero, zero, nats, np.array([0, 0, 2], np.int8))
+    token_nats = np.array([[np.nan, 2.0, 1.5]], np.float32)
+    codes = np.array([0, 0, 2], np.int8)
+    table.add_entropy(nats, codes)
+    table.add_token_entropy(token_nats, codes)
     assert table.entropy_sum.tolist() == [[0.5, 0, 0.25, 0]]
     assert table.entropy_count.tolist() == [[1, 0, 1, 0]]
+    assert table.token_sum.tolist() == [[2.0, 0, 1.5, 0]]
+    assert table.token_count.tolist() == [[1, 0, 1, 0]]

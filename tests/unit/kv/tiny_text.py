@@ -106,8 +106,7 @@ class TinyText:
         )
         parts = list(out.last_hidden_state[0].split([len(ids) for _, ids in work]))
         for index, ((sequence, _), part) in enumerate(zip(work, parts, strict=True)):
-            seen = step.observations[index] if step.observations else None
-            kv.absorb(sequence, part, seen)
+            kv.absorb(sequence, part, step.observations[index])
         return parts
 
     def prefill(

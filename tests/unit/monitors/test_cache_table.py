@@ -28,6 +28,8 @@ def cell(
         lookup_mass=lookup,
         entropy_sum=lookup / 4,
         entropy_count=int(lookup),
+        token_entropy_sum=2 * lookup,
+        token_entropy_count=int(lookup),
         live_bytes=live_bytes,
         evictable_bytes=7,
         host_bytes=8,
@@ -127,7 +129,7 @@ def test_totals_never_fall_and_rates_stay_between_0_and_1(
     """(share of hits, mass looked up, engine restarted first, seconds passed) in any order."""
     cache = table(window_s=10.0)
     now = hit = lookup = 0.0
-    last = (0.0, 0.0, 0.0, 0.0)
+    last = (0.0,) * 6
     for share, mass, restarted, passed in steps:
         now += passed
         if restarted:
