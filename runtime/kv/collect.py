@@ -1,5 +1,6 @@
 """What a sequence has in the cache, as numbers: to learn from and to measure against."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,8 @@ def unrotated(kv: KvCache, sequence: Sequence, rotary: Rotary) -> tuple[Tensor, 
     table = sequence.table
     rotation = table.rotation(slice(None), rotary)
     others = table.block_of >= SINK_BLOCKS
-    block, slot = (torch.from_numpy(of[others]) for of in (table.block_of, table.offset_of))
+    places = (table.block_of[others], table.offset_of[others])
+    block, slot = (torch.from_numpy(of.astype(np.int64)) for of in places)
     keys, values = [], []
     for pages in table.matrix():
         k, v = kv.pool.gather(pages, rotation)

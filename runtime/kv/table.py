@@ -43,17 +43,23 @@ class PageTable:
         self.length = 0
         self._sealed = 0  # blocks known to be sealed
         self._pages = np.zeros((pool.layers, _GROWTH), np.int64)
-        self._block_of = np.zeros(capacity, np.int64)
-        self._offset_of = np.zeros(capacity, np.int64)
+        self._block_of = np.zeros(capacity, np.int32)
+        self._offset_of = np.zeros(capacity, np.uint8)
         self._codes = np.zeros(capacity, np.int8)
 
     @property
-    def block_of(self) -> NDArray[np.int64]:
+    def nbytes(self) -> int:
+        """Of the table itself."""
+        every = (self._pages, self._block_of, self._offset_of, self._codes, self.positions)
+        return sum(array.nbytes for array in every)
+
+    @property
+    def block_of(self) -> NDArray[np.int32]:
         """Block of each token, `(length,)`."""
         return self._block_of[: self.length]
 
     @property
-    def offset_of(self) -> NDArray[np.int64]:
+    def offset_of(self) -> NDArray[np.uint8]:
         """Slot of each token in its block, `(length,)`."""
         return self._offset_of[: self.length]
 

@@ -257,7 +257,8 @@ class CacheLife(RuleBasedStateMachine):
             return
         exact = torch.stack([numbers(name) for name in life.names], 1)
         rotation = table.rotation(slice(None), rotary)
-        block, slot = (torch.from_numpy(of[:count]) for of in (table.block_of, table.offset_of))
+        places = (table.block_of[:count], table.offset_of[:count])
+        block, slot = (torch.from_numpy(of.astype(np.int64)) for of in places)
         for layer, pages in enumerate(table.matrix()):
             keys, values = self.kv.pool.gather(pages, rotation)
             found = torch.stack(

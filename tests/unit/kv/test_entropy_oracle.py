@@ -96,7 +96,7 @@ class Attended:
         """Against `dense`, query by query, over what the pages hold now."""
         table = sequence.table
         keys, values = (
-            half[table.block_of, table.offset_of].double().numpy()
+            half[table.block_of.astype(np.int64), table.offset_of.astype(np.int64)].double().numpy()
             for half in self.kv.pool.gather(table.matrix()[0])
         )
         assert seen.sample is not None
