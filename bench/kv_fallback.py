@@ -15,7 +15,7 @@ from runtime.kv.tiers import TierLimits
 BATCH = 8
 CONTEXT, QUICK_CONTEXT = 512, 256
 PLAIN = 30  # steps, for the yardstick and before the order
-ROOM = 128  # tokens that each sequence may grow by: little, so that the pool is full
+ROOM = 192  # tokens that each sequence may grow by: little, so that the pool is nearly full
 NEVER = TierLimits(high=1.0, low=0.0)  # the order alone moves pages, not pressure
 TIGHT = 1.02
 STALL = 1.0  # of a plain step
