@@ -13,6 +13,7 @@ from bench.board import Figure, parser, show, unmeasured
 from bench.smollm import WeightsMissing
 
 SECTIONS = (
+    "kv_peak",  # peak bytes at equal quality
     "kv_speed",  # decode against no cache, and against unquantised pages
     "kv_peers",  # bytes and speed beside Hugging Face's caches
     "kv_residency",  # what stays found with a fifth in host memory

@@ -11,6 +11,7 @@ from torch import Tensor
 from bench import smollm
 from bench.board import Figure, unmeasured
 from runtime.kv.formats import PageShape
+from runtime.kv.rotation import Rotary
 from runtime.kv.step import PagedStep
 from runtime.model import attention, checkpoint
 from runtime.model.checkpoint import Checkpoint
@@ -34,6 +35,7 @@ class TextModel:
     paged: Callable[[Tensor, Tensor, PagedStep], Tensor]
     dense: Callable[[Tensor], Tensor]
     logits: Callable[[Tensor], Tensor]
+    rotary: Rotary
 
 
 @cache
@@ -74,6 +76,7 @@ def tiny() -> TextModel:
         paged=paged,
         dense=dense,
         logits=thinker.logits,
+        rotary=thinker.rotary,
     )
 
 
@@ -98,6 +101,11 @@ def smol() -> TextModel:
         return model.model(input_ids=ids[None], use_cache=False).last_hidden_state[0]
 
     @torch.inference_mode()
+    def rotary(positions: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = model.model.rotary_emb(torch.zeros(1), positions[:1])
+        return cos[0], sin[0]
+
+    @torch.inference_mode()
     def logits(hidden: Tensor) -> Tensor:
         return model.lm_head(hidden)
 
@@ -111,6 +119,7 @@ def smol() -> TextModel:
         paged=paged,
         dense=dense,
         logits=logits,
+        rotary=rotary,
     )
 
 

@@ -133,7 +133,7 @@ class KvCache(Generic[T]):
         Raises `PromptTooLong`.
         """
         need = self._need(tokens, max_new)
-        table = PageTable(self.pool, len(tokens) + max_new, tokens.positions_with(max_new))
+        table = PageTable(self.pool, len(tokens) + max_new, tokens.positions)
         root = self._root(salt, self.pool.epoch)
         keys = self._keys.keys(tokens, root)
         sequence = Sequence(tokens, table, self.entropy.open(), root, keys, write, need)
@@ -162,7 +162,7 @@ class KvCache(Generic[T]):
         """A sequence on full KV, or `None` without room for it: no prefix is adopted, and as
         `absorb` is not to be called, nothing of it is aliased, quantised or kept."""
         need = self._need(tokens, max_new)
-        table = PageTable(self.pool, len(tokens) + max_new, tokens.positions_with(max_new))
+        table = PageTable(self.pool, len(tokens) + max_new, tokens.positions)
         sequence = Sequence(tokens, table, self.entropy.open(), b"", [], False, need)
         self._sequences.append(sequence)
         if self._fits():

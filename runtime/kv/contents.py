@@ -83,8 +83,8 @@ class Contents:
         return slab.read(int(records.size[pages[0]]), slots)
 
     def quantised(self, pages: Pages, form: Format) -> Tensor:
-        """Native pages as bytes `(n, page_bytes)` of an integer form."""
-        keys, values = self.native(pages)
+        """Pages that are in no subspace as bytes `(n, page_bytes)` of an integer form."""
+        keys, values = self.gather(pages, None)
         fill = torch.from_numpy(self._records.fill[pages].astype(np.int64)).to(self._device)
         return self.quantisers[form].pack(keys, values, fill)
 

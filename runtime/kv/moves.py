@@ -50,13 +50,14 @@ class Moves:
             records.partner[page] = records.partner[partner] = NOBODY
 
     def quantise(self, pages: Pages, form: Format = Format.INT8) -> int:
-        """Turn sealed native pages to an integer form on the device; the rest is left alone.
+        """Turn sealed pages to an integer form on the device; those that are as small already, or
+        on the host, are left alone.
 
         Returns how many were turned: fewer when the device has no slot left.
         """
         records = self._records
-        native = records.sealed[pages] & (records.form[pages] == Format.NATIVE)
-        chosen = pages[native]
+        larger = (records.form[pages] < form) & ~records.on_host[pages] & (records.form[pages] > 0)
+        chosen = pages[records.sealed[pages] & larger]
         chosen = chosen[np.argsort(records.slot[chosen])]  # so that extents come free soon
         if not len(chosen):
             return 0
@@ -64,15 +65,15 @@ class Moves:
         return self._settle_on_device(chosen, form, packed)
 
     def project(self, columns: Pages, unit: Unit, rotation: Rotation) -> int:
-        """Turn sealed native pages to coordinates in their layers' subspace, on the device.
+        """Turn sealed device pages to coordinates in their layers' subspace.
 
         `columns` `(n, layers of the unit)`: pages of the same tokens, which `rotation`
         `(n, 16, head_dim)` is of. Returns how many pages were turned; a column of which one is
-        not sealed and native is left alone.
+        not sealed, on the host or in a subspace already is left alone.
         """
         records = self._records
-        native = records.sealed[columns] & (records.form[columns] == Format.NATIVE)
-        ready = native.all(1)
+        there = records.sealed[columns] & ~records.on_host[columns]
+        ready = (there & (records.form[columns] < Format.SUBSPACE)).all(1)
         columns, rotation = columns[ready], rotation[torch.from_numpy(ready)]
         fill = records.fill[columns[:, 0]].astype(np.int64)
         if not len(columns):
@@ -183,7 +184,7 @@ class Moves:
     def _projected(self, columns: Pages, fill: Pages, unit: Unit, rotation: Rotation) -> Tensor:
         """Rows of all tokens in use, `(tokens, row_bytes)`, column by column."""
         used = torch.from_numpy(np.arange(PAGE_TOKENS) < fill[:, None])
-        layers = [self._contents.native(columns[:, i]) for i in range(columns.shape[1])]
+        layers = [self._contents.gather(column, None) for column in columns.T]
         used = used.to(layers[0][0].device)
         keys = torch.stack([rotation[used].undo(k[used].float()) for k, _ in layers], 1)
         return unit.pack(keys, torch.stack([v[used].float() for _, v in layers], 1))

@@ -15,8 +15,8 @@ from runtime.kv.table import PageTable
 
 
 class Packer:
-    """`waiting`: layers whose pages must stay as they are until the reuse of a block is settled,
-    so that a decision reads what was written and an alias leaves nobody's partner behind.
+    """`waiting`: layers whose pages must wait until the reuse of a block is settled, so that an
+    alias leaves nobody's partner behind. They wait in int8, which a decision can read.
 
     A sequence's first block is never put into a subspace but into int8: attention sinks lie far
     from what the bases were learned on, and every later token looks at them.
@@ -40,6 +40,7 @@ class Packer:
             return
         complete, decided = sequence.table.complete(), sequence.decided
         self._pack(sequence.table, self._prompt, slice(sequence.packed, complete))
+        self._quantise(sequence.table, self._waiting, slice(sequence.packed, complete), Format.INT8)
         self._pack(sequence.table, self._waiting, slice(sequence.packed_waiting, decided))
         sequence.packed, sequence.packed_waiting = complete, decided
 
@@ -59,7 +60,7 @@ class Packer:
         self, table: PageTable, layers: tuple[int, ...], blocks: slice, form: Format
     ) -> None:
         pages = table.matrix()[list(layers), blocks]
-        if pages.size:
+        if pages.size and blocks.stop > blocks.start:
             self._pool.moves.quantise(np.unique(pages), form)
 
     def _project(self, pages: Pages, layers: tuple[int, ...], rotation: Rotation) -> None:

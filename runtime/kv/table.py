@@ -29,14 +29,15 @@ class Block:
 class PageTable:
     """Grows token by token up to `capacity` tokens; owns one use of each of its entries.
 
-    `positions` `(3, capacity)` are the rotary ones of all tokens that it may come to have.
+    `positions` `(3, prompt)` are the prompt's rotary ones, kept by whoever asked; tokens behind it
+    follow its last one by one, on all three axes.
     """
 
     def __init__(
-        self, pool: PagePool, capacity: int, positions: NDArray[np.int32] | None = None
+        self, pool: PagePool, capacity: int, positions: NDArray[np.int64] | None = None
     ) -> None:
         self.pool = pool
-        self.positions = np.zeros((3, capacity), np.int32) if positions is None else positions
+        self._prompt = np.zeros((3, 0), np.int64) if positions is None else positions
         self.epoch = pool.epoch
         self.capacity = capacity
         self.blocks: list[Block] = []
@@ -50,7 +51,7 @@ class PageTable:
     @property
     def nbytes(self) -> int:
         """Of the table itself."""
-        every = (self._pages, self._block_of, self._offset_of, self._codes, self.positions)
+        every = (self._pages, self._block_of, self._offset_of, self._codes)
         return sum(array.nbytes for array in every)
 
     @property
@@ -68,6 +69,14 @@ class PageTable:
         """Modality code of each token, `(length,)`."""
         return self._codes[: self.length]
 
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Rotary position of each token, `(3, length)`."""
+        prompt = self._prompt[:, : self.length]
+        first = self._prompt.max(initial=-1) + 1
+        behind = np.arange(first, first + self.length - prompt.shape[1])
+        return np.concatenate([prompt, np.tile(behind, (3, 1))], axis=1)
+
     def tokens_of(self, block: int) -> slice:
         """Where a block's tokens stand in the sequence: they follow each other."""
         start, stop = np.searchsorted(self.block_of, (block, block + 1))
@@ -80,7 +89,7 @@ class PageTable:
     def rotation(self, blocks: slice, rotary: Rotary) -> Rotation:
         """Of the tokens of some blocks by slot: `(blocks, 16, head_dim)`."""
         slots = np.zeros((3, len(self.blocks), PAGE_TOKENS), np.int64)
-        slots[:, self.block_of, self.offset_of] = self.positions[:, : self.length]
+        slots[:, self.block_of, self.offset_of] = self.positions
         asked = torch.from_numpy(slots[:, blocks]).to(self.pool.device)
         cos, sin = rotary(asked.flatten(1))
         shape = (*asked.shape[1:], -1)
@@ -126,7 +135,7 @@ class PageTable:
         copied, as both will write to it. `new_block(modality)` allocates its column."""
         complete = self.complete()
         copies = [self._copied(block, new_block) for block in self.blocks[complete:]]
-        twin = PageTable(self.pool, self.capacity, self.positions)
+        twin = PageTable(self.pool, self.capacity, self._prompt)
         twin.epoch, twin.length, twin._sealed = self.epoch, self.length, self._sealed
         for name in ("_block_of", "_offset_of", "_codes"):
             setattr(twin, name, getattr(self, name).copy())

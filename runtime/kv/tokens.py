@@ -37,12 +37,6 @@ class PromptTokens:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def positions_with(self, answer: int) -> NDArray[np.int32]:
-        """Of the prompt and `answer` text tokens behind it, `(3, all)`."""
-        first = self.positions.max(initial=-1) + 1
-        behind = np.tile(np.arange(first, first + answer), (3, 1))
-        return np.concatenate([self.positions, behind], axis=1).astype(np.int32)
-
 
 def layout(codes: NDArray[np.int8]) -> list[tuple[int, int]]:
     """Blocks `(start, stop)` of a token run: at most 16 tokens, one modality each.

@@ -13,7 +13,7 @@ from runtime.model.checkpoint import Checkpoint
 from runtime.model.thinker import Thinker
 from runtime.quality.bootstrap import Estimate
 from runtime.quality.calibration_report import CalibrationPlan
-from runtime.quality.calibration_runs import Runs, loss
+from runtime.quality.calibration_runs import Outcome, Runs, loss
 from runtime.quality.policies import NEVER
 
 BITS = (2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 5.0)  # of a number, tried in this order
@@ -87,21 +87,28 @@ def learn(checkpoint: Checkpoint, runs: Runs) -> SubspaceFit:
 
 
 def _choose(checkpoint: Checkpoint, plan: CalibrationPlan, runs: Runs, fit: SubspaceFit) -> Bases:
-    """The fewest bits that keep to the budget on one set, and on another too."""
+    """The fewest bits that keep to the budget on one set, and on another too: perplexity by the
+    upper end of its interval, and answers that are right word for word by their share."""
     rotary = Thinker(checkpoint).rotary
     sets = [runs.clips(1), runs.clips(2)]
     native = [runs.run(clips, NEVER) for clips in sets]
     for bits in BITS:
         subspace = fit.fit(bits, rotary)
         held = True
-        for clips, exact in zip(sets, native, strict=True):
-            lost = loss(exact, runs.run(clips, NEVER, subspace=subspace))
-            held = lost.high <= plan.loss
+        for clips, before in zip(sets, native, strict=True):
+            after = runs.run(clips, NEVER, subspace=subspace)
+            lost, right = loss(before, after), _right(after) - _right(before)
+            held = lost.high <= plan.loss and right >= -plan.loss
             if not held:
                 break
         if held:
             return Bases(_report(checkpoint, plan, bits, lost, subspace), subspace)
     return Bases(_report(checkpoint, plan, None, lost, subspace), subspace)
+
+
+def _right(outcome: Outcome) -> float:
+    """Share of answers that are right word for word."""
+    return sum(dictation.exact for dictation in outcome.said) / len(outcome.said)
 
 
 def _report(

@@ -161,7 +161,7 @@ class CacheLife(RuleBasedStateMachine):
     def _run(self, life: Life, step: PagedStep, count: int, *, observed: bool) -> None:
         names = life.next_names(count)
         written = torch.stack([numbers(name) for name in names], 1)
-        positions = torch.from_numpy(life.sequence.table.positions[:, len(life.names) :][:, :count])
+        positions = torch.from_numpy(life.sequence.table.positions[:, len(life.names) :])
         for layer in range(LAYERS):
             cos, sin = (half.unsqueeze(-2) for half in rotary(positions))
             keys = written[layer, :, 0]
