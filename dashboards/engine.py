@@ -34,8 +34,8 @@ def build(lines: RedLines) -> dashboard.Dashboard:
         "How loaded the engines are, what their KV pools hold, and what reuse finds.",
         [
             Row("Load", [utilisation(lines), steps(), requests()]),
-            Row("What the pool holds", [tiers(), prefix_hits(), fill(), reuse()]),
-            Row("What reuse finds", [entropy(), aliases()]),
+            Row("What the pool holds", [tiers(), prefix_hits(), encoder_hits(), evictions(), fill(), reuse()]),
+            Row("What reuse finds", [entropy(), aliases(), shadow()]),
             Row("What listeners hear", [underruns(), restarts()]),
         ],
         [version_variable(), *cell_variables()],
@@ -114,6 +114,29 @@ def prefix_hits() -> Panel:
     ).max(1)
 
 
+def encoder_hits() -> Panel:
+    return curves(
+        "Encoder outputs found",
+        "Share of the media slices asked for whose encoder output was kept: a new question about "
+        "an old clip spares its encoders.",
+        [
+            over_time(
+                _ratio("version", catalog.ENCODER_HITS, catalog.ENCODER_LOOKUPS), "{{version}}"
+            )
+        ],
+        SHARE,
+    ).max(1)
+
+
+def evictions() -> Panel:
+    return curves(
+        "Evictions",
+        "Blocks a second that the prefix cache gave up for room, those worth least first.",
+        [over_time(_rate("version", catalog.PREFIX_EVICTIONS), "{{version}}")],
+        PER_SECOND,
+    )
+
+
 def fill() -> Panel:
     expr = f"min by (version) ({chosen(catalog.BLOCK_FILL)})"
     return curves(
@@ -144,7 +167,7 @@ def entropy() -> Panel:
     threshold = f"max by ({by}) ({chosen(catalog.ENTROPY_THRESHOLD)})"
     return curves(
         "Cross-modal attention entropy",
-        "Mean over sampled tokens, beside the threshold under which a token's K/V may be reused "
+        "Mean over all computed tokens, beside the threshold under which a token's K/V may be reused "
         "(S1.2, S1.3). No threshold: reuse is off.",
         [
             over_time(
@@ -164,6 +187,25 @@ def aliases() -> Panel:
         "Page-table entries that point at the layer below (S1.2).",
         [over_time(_sum("version, modality", catalog.ALIAS_PAGES), "{{modality}} {{version}}")],
         PLAIN,
+    )
+
+
+def shadow() -> Panel:
+    return curves(
+        "Shadow check",
+        "How far answers under reuse are from full KV, in nats a token, over the answers that were "
+        "computed again; and how often that turned reuse off.",
+        [
+            over_time(
+                _ratio("version", catalog.SHADOW_NATS, catalog.SHADOW_TOKENS),
+                "divergence {{version}}",
+                "A",
+            ),
+            over_time(_sum("version", catalog.SHADOW_TRIPS), "trips {{version}}", "B"),
+        ],
+        NATS,
+        width=24,
+        height=6,
     )
 
 
