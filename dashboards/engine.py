@@ -34,7 +34,10 @@ def build(lines: RedLines) -> dashboard.Dashboard:
         "How loaded the engines are, what their KV pools hold, and what reuse finds.",
         [
             Row("Load", [utilisation(lines), steps(), requests()]),
-            Row("What the pool holds", [tiers(), prefix_hits(), encoder_hits(), evictions(), fill(), reuse()]),
+            Row(
+                "What the pool holds",
+                [tiers(), prefix_hits(), encoder_hits(), evictions(), fill(), reuse()],
+            ),
             Row("What reuse finds", [entropy(), aliases(), shadow()]),
             Row("What listeners hear", [underruns(), restarts()]),
         ],

@@ -249,6 +249,7 @@ class KvCache(Generic[T]):
     def sweep(self) -> None:
         """Empty the older epochs. Close their sequences first."""
         self.tiers.forget()
+        self._scratch.forget()
         self._index.sweep(self.pool.epoch)
         self.encoders.sweep(self.pool.epoch)
 

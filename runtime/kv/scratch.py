@@ -19,6 +19,10 @@ class Scratch:
     def nbytes(self) -> int:
         return self._memory.nbytes
 
+    def forget(self) -> None:
+        """Give the memory back, and with it what was gathered last."""
+        self._memory = self._memory.new_empty(0)
+
     def gather(self, source: Tensor, rows: Tensor) -> Tensor:
         """`source[rows]` `(n, ...)`, valid until the next call."""
         shape = (len(rows), *source.shape[1:])

@@ -401,6 +401,7 @@ def test_a_flush_misses_at_once_and_leaves_nothing_of_the_old_epoch(tiny: TinyTe
     kv.close(running)
     kv.sweep()
     assert set(vars(kv.stale(4)).values()) == {0}
+    assert kv._scratch.nbytes == 0
     assert kv.check() == ()
 
 
