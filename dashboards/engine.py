@@ -170,7 +170,7 @@ def entropy() -> Panel:
     threshold = f"max by ({by}) ({chosen(catalog.ENTROPY_THRESHOLD)})"
     return curves(
         "Cross-modal attention entropy",
-        "Mean over all computed tokens, beside the threshold under which a token's K/V may be reused "
+        "Mean over computed tokens, beside the threshold under which a token's K/V may be reused "
         "(S1.2, S1.3). No threshold: reuse is off.",
         [
             over_time(

@@ -5,6 +5,7 @@ import pytest
 
 from bench.rules import at_rate, watching
 from monitors.labels import Modality
+from runtime.kv.reuse import Candidate, ReuseRule
 from runtime.quality.policies import Seen
 
 SEEN: list[Seen] = [
@@ -14,9 +15,12 @@ SEEN: list[Seen] = [
 ]
 
 
-def picked(rule: object) -> list[float]:
-    asked = enumerate(SEEN)
-    return [nats for n, (of, nats) in asked if rule.picks(1, of, nats, n.to_bytes(4))]  # type: ignore[attr-defined]
+def candidate(modality: Modality, nats: float, number: int = 0) -> Candidate:
+    return Candidate(1, modality, nats, number.to_bytes(4), distance=lambda: 0.0)
+
+
+def picked(rule: ReuseRule) -> list[float]:
+    return [nats for n, (of, nats) in enumerate(SEEN) if rule.picks(candidate(of, nats, n))]
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 0.5])
@@ -35,11 +39,11 @@ def test_a_modality_that_was_never_seen_never_aliases() -> None:
     rules = at_rate(0.25, SEEN)
     for name in ("low entropy", "high entropy"):
         for nats in (0.0, 1.3):
-            assert not rules[name].picks(1, Modality.VIDEO, nats, b"")
+            assert not rules[name].picks(candidate(Modality.VIDEO, nats))
 
 
 def test_watching_sees_all_and_aliases_nothing() -> None:
     policy, tally = watching((1,))
     nats = np.full((4, 16), 0.2, np.float32)
-    assert policy.aliased_layers(0, nats, b"block") == []
+    assert policy.aliased_layers(0, nats, b"block", list) == []
     assert (len(tally.seen), tally.aliased) == (1, 0)
