@@ -15,6 +15,8 @@ from bench.smollm import WeightsMissing
 SECTIONS = (
     "kv_peak",  # peak bytes at equal quality
     "kv_speed",  # decode against no cache, and against unquantised pages
+    "kv_attention",  # paged decode beside a padded DynamicCache
+    "kv_entropy",  # what entropy and residency cost a step
     "kv_peers",  # bytes and speed beside Hugging Face's caches
     "kv_residency",  # what stays found with a fifth in host memory
     "kv_flush",  # how soon a flush shows

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaConfig, LlamaModel
 
-from bench.board import Figure, options, show
+from bench.board import Figure
 from bench.ragged import Filled, fill, left_padded, real
 from bench.timing import interleave, ratio
 from runtime.kv.formats import PageShape
@@ -141,12 +141,7 @@ def compare(make: Callable[[], Text], rounds: int) -> Figure:
     )
 
 
-def main() -> None:
-    args = options(__doc__ or "")
+def figures(*, quick: bool) -> list[Figure]:
     attention.register()
-    rounds = 8 if args.quick else 40
-    show([compare(make, rounds) for make in (shipped_thinker, smol_shaped)], as_json=args.json)
-
-
-if __name__ == "__main__":
-    main()
+    rounds = 8 if quick else 40
+    return [compare(make, rounds) for make in (shipped_thinker, smol_shaped)]

@@ -12,7 +12,7 @@ from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
 )
 
 from bench import entropy_ways
-from bench.board import Figure, options, show
+from bench.board import Figure
 from bench.entropy_ways import WAYS, BlindStep
 from bench.ragged import Filled, fill
 from bench.timing import Seconds, interleave, ratio
@@ -106,7 +106,9 @@ class Decode:
 
 
 @torch.inference_mode()
-def measure(what: str, model: Any, context: int, batch: int, rounds: int) -> list[Figure]:
+def measure(
+    what: str, model: Any, context: int, batch: int, rounds: int, target: float | None
+) -> list[Figure]:
     """Per cent that each way adds to a step without entropy, all in the same rounds."""
     config = model.config
     shape = PageShape(config.num_key_value_heads, config.head_dim, model.dtype)
@@ -129,7 +131,7 @@ def measure(what: str, model: Any, context: int, batch: int, rounds: int) -> lis
             f" {OBSERVE_EVERY} {interval}",
             value,
             "% of a step",
-            MOST,
+            target,
             "; ".join([f"sampled step: {_words(taken['sampled'], base)}", *others]),
         )
     ]
@@ -146,21 +148,16 @@ def _words(taken: Seconds, base: Seconds) -> str:
     return f"{value:.1f} % {interval}"
 
 
-def main() -> None:
-    args = options(__doc__ or "")
+def figures(*, quick: bool) -> list[Figure]:
     attention.register()
     entropy_ways.register()
-    rounds = 10 if args.quick else 60
-    figures = []
-    for what, make, context in (
-        ("a layer of Qwen3-30B-A3B", production_layer, CONTEXT),
-        ("the tiny Thinker", tiny_thinker, TINY_CONTEXT),
+    rounds = 10 if quick else 60
+    rows: list[Figure] = []
+    for what, make, context, target in (
+        ("a layer of Qwen3-30B-A3B", production_layer, CONTEXT, MOST),
+        ("the tiny Thinker", tiny_thinker, TINY_CONTEXT, None),
     ):
         model = make()
         for batch in BATCHES:
-            figures += measure(what, model, context, batch, rounds)
-    show(figures, as_json=args.json)
-
-
-if __name__ == "__main__":
-    main()
+            rows += measure(what, model, context, batch, rounds, target)
+    return rows
