@@ -1,6 +1,7 @@
 """Held-out clips over the tiny checkpoint: the right answer dictated over any cache, and scored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from runtime.engine.forward import Forward
 from runtime.engine.request import Request
 from runtime.kv.cache import KvCache
 from runtime.kv.reuse import ReusePolicy, off
+from runtime.kv.sequence import Sequence
 from runtime.model import attention
 from runtime.model.processor import Processor
 from runtime.model.thinker import Thinker
@@ -74,6 +76,7 @@ class ClipRun:
     def __init__(self, reuse: ReusePolicy | None = None) -> None:
         attention.register()
         self.entries = 0  # (layer, block) entries of all tables so far
+        self.sequence: Sequence | None = None  # of the latest clip
         self._thinker = Marked()
         settings = EngineSettings(
             name="bench",
@@ -92,7 +95,7 @@ class ClipRun:
         self._thinker.taking, self._thinker.agrees = [dictation], []
         opened = self.kv.open(request.tokens(), request.asked.max_tokens, salt="", write=False)
         assert opened is not None
-        request.sequence = opened
+        request.sequence = self.sequence = opened
         try:
             while not self._forward.prefill(request, opened):
                 pass
@@ -112,6 +115,6 @@ class ClipRun:
         return request, Dictation([*_encoded(sample.question.answer), self._thinker.eos_id])
 
 
-def _encoded(text: str) -> Sequence[int]:
+def _encoded(text: str) -> SequenceOf[int]:
     tokenizer: Any = shipped().tokenizer
     return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)

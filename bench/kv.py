@@ -19,6 +19,7 @@ SECTIONS = (
     "kv_entropy",  # what entropy and residency cost a step
     "kv_peers",  # bytes and speed beside Hugging Face's caches
     "kv_residency",  # what stays found with a fifth in host memory
+    "kv_long_video",  # minutes of video in a pool that could not hold them natively
     "kv_flush",  # how soon a flush shows
     "kv_prefix",  # a prefix restored against prefill
     "kv_ruler",  # is entropy the right ruler for reuse?

@@ -28,6 +28,7 @@ class EngineSettings:
     name: Name
     version: str
     pool_bytes: int
+    host_bytes: int | None = None  # for pages under pressure; None: as much as the pool
     min_epoch: int = 0
     max_running: int = 16
     observe_every: int = OBSERVE_EVERY
@@ -51,6 +52,7 @@ def build_cache(checkpoint: Checkpoint, settings: EngineSettings) -> KvCache[Seg
     return KvCache(
         CacheSettings(
             pool_bytes=settings.pool_bytes,
+            host_bytes=settings.host_bytes,
             layers=_layers(checkpoint),
             shape=native_shape(checkpoint, settings.page_dtype),
             weights_digest=checkpoint.weights_digest,

@@ -1,12 +1,19 @@
-"""Whether a sequence has room: what it will come to need against what is there, in bytes."""
+"""Whether a sequence has room: what it will come to need against what is there, in bytes.
 
-from collections.abc import Collection
+A sequence that the device alone could never hold is admitted with the host's help: what is beyond
+its part of the device is planned to be there, so that others find room beside it.
+"""
 
-from runtime.kv.formats import PAGE_TOKENS
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
 from runtime.kv.pool import PagePool
-from runtime.kv.sequence import Need, Sequence
+from runtime.kv.sequence import Need
+from runtime.kv.sequence import Sequence as Running
 
 SLICE_TOKENS = 256  # written in one step at most, in native pages, before they are packed
+LONG_SHARE = 0.5  # of the device, that a sequence too long for it may come to keep
 
 
 class PromptTooLong(ValueError):
@@ -14,41 +21,63 @@ class PromptTooLong(ValueError):
 
 
 class Admission:
-    """`stored_bytes`: of a page at rest on the device; `host_page_bytes`: of one on the host."""
+    """`stored_bytes`: of a page at rest on the device; `host_page_bytes`: of one on the host.
+
+    Both are counted as their share of an extent, of which slots leave a rest.
+    """
 
     def __init__(self, pool: PagePool, stored_bytes: int, host_page_bytes: int) -> None:
         self._pool = pool
-        self._stored = stored_bytes
-        self._host_page = host_page_bytes
+        self._stored = _share_of_extent(pool, stored_bytes)
+        self._host_size = host_page_bytes
 
-    def need(self, blocks: int, prompt: int, answer: int) -> Need:
-        """Of a sequence of so many blocks. Raises `PromptTooLong` where it can never fit."""
-        pool, pages = self._pool, blocks * self._pool.layers
-        fresh = min(blocks, SLICE_TOKENS // PAGE_TOKENS + 1) * pool.layers
-        need = Need(pages, self._stored, pool.shape.native_bytes, fresh)
-        if need.owed(0) > self._device_bytes() and pages > self._most_pages(need):
+    def need(self, blocks: Sequence[tuple[int, int]], prompt: int, answer: int) -> Need:
+        """Of a sequence of these blocks. Raises `PromptTooLong` where it can never fit."""
+        pool, pages = self._pool, len(blocks) * self._pool.layers
+        fresh = _in_a_slice(blocks) * pool.layers
+        alone = Need(pages, self._stored, pool.shape.native_bytes, fresh)
+        if alone.owed(0) <= self._device_bytes():
+            return alone
+        most = self._at_rest(fresh) + pool.host.most(self._host_size)
+        if pages > most or fresh > pool.arena.native_pages:
             raise PromptTooLong(
                 f"a prompt of {prompt} tokens and an answer of up to {answer} need {pages} cache"
-                f" pages; this resident has {self._most_pages(need)}: send less or ask for less"
+                f" pages; this resident has {most}: send less or ask for less"
             )
-        return need
+        kept = int(LONG_SHARE * self._at_rest(fresh))
+        away = min(pages - kept, pool.host.most(self._host_size))
+        return Need(pages, self._stored, pool.shape.native_bytes, fresh, away)
 
-    def room(self, running: Collection[Sequence]) -> int:
+    def room(self, running: Collection[Running]) -> int:
         """Device bytes to be had, less what running sequences may still take.
 
-        The host counts for a lone sequence: rather slow than never.
+        For a lone sequence all of the host counts: rather slow than never.
         """
         pool = self._pool
         free = pool.arena.free_native() * pool.shape.native_bytes
         evictable = int(pool.account().evictable.sum())
-        spill = self._stored * pool.host.room(self._host_page) if len(running) == 1 else 0
-        return free + evictable + spill - sum(s.need.owed(s.taken) for s in running)
+        spill = pool.host.room(self._host_size)
+        if len(running) > 1:
+            spill = min(spill, sum(s.to_leave() for s in running))
+        owed = sum(s.need.owed(s.taken) for s in running)
+        return free + evictable + self._stored * spill - owed
 
-    def _most_pages(self, need: Need) -> int:
-        """Of a lone sequence, with the host's part."""
-        unpacked = need.fresh * (need.native_bytes - need.stored_bytes)
-        on_device = max(0, self._device_bytes() - unpacked) // need.stored_bytes
-        return on_device + self._pool.host.limit // self._host_page
+    def _at_rest(self, fresh: int) -> int:
+        """Pages of a lone sequence that the device can hold, beside the `fresh` ones."""
+        pool = self._pool
+        return max(0, self._device_bytes() - fresh * pool.shape.native_bytes) // self._stored
 
     def _device_bytes(self) -> int:
         return self._pool.arena.native_pages * self._pool.shape.native_bytes
+
+
+def _in_a_slice(blocks: Sequence[tuple[int, int]]) -> int:
+    """Blocks that one slice can touch at most: short runs of a modality make many."""
+    starts = np.array([start for start, _ in blocks])
+    begun = np.searchsorted(starts, starts + SLICE_TOKENS) - np.arange(len(starts))
+    return min(len(blocks), int(begun.max(initial=0)) + 1)
+
+
+def _share_of_extent(pool: PagePool, size: int) -> int:
+    books = pool.arena.books
+    return -(-books.extent_bytes // books.per(size))

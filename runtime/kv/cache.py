@@ -25,8 +25,9 @@ from runtime.kv.eviction import block_cost
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.index import Entry, Key, KeyMemo, KeyScope, PrefixIndex, block_keys
 from runtime.kv.observation import Observation, Sample
-from runtime.kv.packing import Packer
+from runtime.kv.packing import Packer, waiting
 from runtime.kv.pool import PagePool
+from runtime.kv.prefetch import Transport, side_stream
 from runtime.kv.records import Pages
 from runtime.kv.residency import ResidencyTable
 from runtime.kv.reuse import ReusePolicy, off
@@ -37,7 +38,7 @@ from runtime.kv.step import PagedStep, Span
 from runtime.kv.subspace import Subspace
 from runtime.kv.table import PageTable
 from runtime.kv.tiers import TierLimits, Tiers
-from runtime.kv.tokens import TEXT, PromptTokens, complete_blocks, layout
+from runtime.kv.tokens import TEXT, PromptTokens, layout, restorable_blocks
 
 OBSERVE_EVERY = 64  # steps between two samples of residency; each request is sampled at least once
 SIDE_SHARE = 0.125  # of the pool's bytes, each: encoder outputs, and Talker states
@@ -61,6 +62,7 @@ class CacheSettings:
     storage: Format = Format.NATIVE
     host_bytes: int | None = None  # None: as much as the pool
     subspace: Subspace | None = None  # where `storage` is one
+    transport: Transport | None = None  # for host pages; None: a stream, where there can be one
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class KvCache(Generic[T]):
         self.tiers = Tiers(self.pool, self.entropy, settings.limits)
         self.prefix_hit_tokens = 0
         self.prefix_lookup_tokens = 0
-        self._packer = Packer(self.pool, settings.storage, _waiting(settings.reuse))
+        self._packer = Packer(self.pool, settings.storage, waiting(settings.reuse))
         self._admission = Admission(
             self.pool,
             self.pool.contents.page_bytes(settings.storage),
@@ -107,6 +109,7 @@ class KvCache(Generic[T]):
         self._observe_every = settings.observe_every
         self._token_entropy = settings.token_entropy
         self._scratch = Scratch(settings.shape.dtype, settings.device)
+        self._transport = settings.transport or side_stream(settings.device)
         self._steps = 0
         self._sequences: list[Sequence] = []
 
@@ -154,7 +157,7 @@ class KvCache(Generic[T]):
         `epoch`: under the keys of this epoch, say one that was flushed; `None`: of the pool's own.
         """
         root = self._root(salt, self.pool.epoch if epoch is None else epoch)
-        blocks = _restorable(tokens)
+        blocks = restorable_blocks(tokens)
         found = len(self._index.match(block_keys(tokens, root)[: len(blocks)]))
         return blocks[found - 1][1] if found else 0
 
@@ -212,6 +215,7 @@ class KvCache(Generic[T]):
             sampled=observed or due,
             token_entropy=self._token_entropy,
             scratch=self._scratch,
+            transport=self._transport,
         )
 
     def absorb(self, sequence: Sequence, states: Tensor, seen: Observation | None) -> None:
@@ -272,7 +276,8 @@ class KvCache(Generic[T]):
             try:
                 return self.pool.allocate(layer, modality, self.pool.epoch)
             except PoolExhausted:
-                if not (self._index.evict() or self.tiers.make_room(self._sequences)):
+                roomier = self.pool.moves.compact() or self._index.evict()
+                if not (roomier or self.tiers.make_room(self._sequences)):
                     raise
 
     # ------------------------------------------------------------ what is so
@@ -305,7 +310,7 @@ class KvCache(Generic[T]):
 
     def _need(self, tokens: PromptTokens, max_new: int) -> Need:
         answer = np.full(max_new, TEXT, np.int8)
-        blocks = len(layout(np.concatenate([tokens.codes, answer])))
+        blocks = layout(np.concatenate([tokens.codes, answer]))
         return self._admission.need(blocks, len(tokens), max_new)
 
     def _fits(self) -> bool:
@@ -318,7 +323,7 @@ class KvCache(Generic[T]):
 
     def _adopt_prefix(self, sequence: Sequence) -> None:
         """Take over cached blocks."""
-        blocks = _restorable(sequence.tokens)
+        blocks = restorable_blocks(sequence.tokens)
         found = self._index.match(sequence.keys[: len(blocks)])
         for (start, stop), entry in zip(blocks, found, strict=False):
             self.pool.retain(entry.pages)
@@ -356,15 +361,16 @@ class KvCache(Generic[T]):
         self.residency.add_entropy(seen.nats, codes)
         if seen.sample is not None:
             self.residency.add_token_entropy(seen.sample.token_nats, codes)
-            self._take_in_masses(sequence, seen.sample)
+            self._take_in_masses(sequence, start, seen.sample)
 
-    def _take_in_masses(self, sequence: Sequence, seen: Sample) -> None:
+    def _take_in_masses(self, sequence: Sequence, start: int, seen: Sample) -> None:
         sequence.sampled = True
         sequence.hit += seen.hit.sum(0)
         sequence.lookup += seen.lookup.sum(0)
         self.residency.add_masses(seen.hit, seen.lookup)
-        for index, block in enumerate(sequence.table.blocks):
-            block.received += seen.received[:, index]
+        sequence.table.received.note(seen.received)
+        if start >= len(sequence.tokens):  # an answer is what pages are kept for
+            self.tiers.experience.learn(seen.received, sequence.cells())
 
     def _insert_complete(self, sequence: Sequence) -> None:
         """Put complete prompt blocks into the index; with reuse on, only settled ones."""
@@ -389,13 +395,3 @@ class KvCache(Generic[T]):
             epoch=sequence.table.epoch,
             cost=block_cost(tokens.start, tokens.stop, media=block.modality != TEXT),
         )
-
-
-def _waiting(reuse: ReusePolicy) -> frozenset[int]:
-    """Layers that an alias may concern, either end of it."""
-    return frozenset(layer - below for layer in reuse.layers for below in (0, 1))
-
-
-def _restorable(tokens: PromptTokens) -> list[tuple[int, int]]:
-    """Blocks that a prefix may cover: never the last prompt token, as its logits are needed."""
-    return [block for block in complete_blocks(tokens.codes) if block[1] < len(tokens)]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
+from runtime.kv.prefetch import Prefetch
 from runtime.kv.quantise import Quantiser
 from runtime.kv.records import Pages, Records
 from runtime.kv.rotation import Rotation
@@ -48,11 +49,14 @@ class Contents:
         """Whether all of these can be read straight from the arena's native rows."""
         return bool((self._records.form[pages] == Format.NATIVE).all())
 
-    def gather(self, pages: Pages, rotation: Rotation | None) -> tuple[Tensor, Tensor]:
+    def gather(
+        self, pages: Pages, rotation: Rotation | None, brought: Prefetch | None = None
+    ) -> tuple[Tensor, Tensor]:
         """K and V `(n, 16, kv_heads, head_dim)` of any forms and tiers, dequantised.
 
         `rotation` `(n, 16, head_dim)` is that of the pages' tokens; only pages in a subspace
-        need it. Unused slots hold anything that is finite.
+        need it. `brought`: where the bytes of host pages are. Unused slots hold anything that is
+        finite.
         """
         shape, device = (len(pages), *self._shape.half), self._device
         keys = torch.zeros(shape, dtype=self._shape.numbers, device=device)
@@ -60,12 +64,12 @@ class Contents:
         for rows in self._alike(pages):
             some = pages[rows]
             if self._records.form[some[0]] == Format.SUBSPACE:
-                tokens, k, v = self._from_subspace(some, rows, rotation)
+                tokens, k, v = self._from_subspace(some, rows, rotation, brought)
                 flat_keys, flat_values = keys.flatten(0, 1), values.flatten(0, 1)
                 flat_keys[tokens], flat_values[tokens] = k.to(keys.dtype), v.to(keys.dtype)
                 continue
             at = torch.from_numpy(rows).to(device)
-            k, v = self._numbers(some)
+            k, v = self._numbers(some, brought)
             keys[at], values[at] = k.to(keys.dtype), v.to(keys.dtype)
         return keys, values
 
@@ -112,15 +116,21 @@ class Contents:
         for group in range(int(which.max(initial=-1)) + 1):
             yield np.flatnonzero(which == group)
 
-    def _numbers(self, pages: Pages) -> tuple[Tensor, Tensor]:
+    def _numbers(self, pages: Pages, brought: Prefetch | None) -> tuple[Tensor, Tensor]:
         """K and V of whole pages that share form, size and tier."""
         form = Format(int(self._records.form[pages[0]]))
         if form is Format.NATIVE:
             return self.native(pages)
+        if brought is not None and self._records.on_host[pages[0]]:
+            return self.quantisers[form].unpack(brought.packed(pages))
         return self.quantisers[form].unpack(self.packed(pages).to(self._device))
 
     def _from_subspace(
-        self, pages: Pages, places: Pages, rotation: Rotation | None
+        self,
+        pages: Pages,
+        places: Pages,
+        rotation: Rotation | None,
+        brought: Prefetch | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens in use, as `place x 16 + slot`, and their K and V."""
         if rotation is None:
@@ -130,17 +140,19 @@ class Contents:
         page = np.repeat(np.arange(len(pages)), fill)
         slot = np.arange(len(page)) - np.repeat(np.cumsum(fill) - fill, fill)
         tokens = torch.from_numpy(places[page] * PAGE_TOKENS + slot).to(self._device)
-        rows = self._rows(pages[page], slot, unit.row_bytes)
+        rows = self._rows(pages[page], slot, unit.row_bytes, brought)
         keys, values = unit.unpack(rows, int(records.layer[pages[0]]), self._shape.kv_heads)
         flat = Rotation(rotation.cos.flatten(0, 1), rotation.sin.flatten(0, 1))
         return tokens, flat[tokens].apply(keys), values
 
-    def _rows(self, pages: Pages, slots: Pages, row_bytes: int) -> Tensor:
+    def _rows(self, pages: Pages, slots: Pages, row_bytes: int, brought: Prefetch | None) -> Tensor:
         """Bytes `(n, row_bytes)` of these tokens of pages of one tier, on the device.
 
         Slots of different sizes hold rows of the same size: all are read at once.
         """
         records = self._records
+        if brought is not None and records.on_host[pages[0]]:
+            return brought.rows(row_bytes, pages, slots)
         slab = self._host if records.on_host[pages[0]] else self._arena
         rows = slab.read_rows(row_bytes, records.size[pages], records.slot[pages], slots)
         return rows.to(self._device)

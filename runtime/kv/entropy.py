@@ -70,6 +70,11 @@ class EntropyBuffer:
             self._resize(len(self.values), max(stop, 2 * self.values.shape[2]))
         self.values[row, :, start:stop] = nats
 
+    def read(self, row: int, count: int) -> NDArray[np.float32]:
+        """The first `count` tokens of a row, `(layers, count)`."""
+        nats = self.values[row][:, :count]
+        return np.pad(nats, ((0, 0), (0, count - nats.shape[1])), constant_values=np.nan)
+
     def fork(self, row: int) -> int:
         """A new row that begins as a copy of `row`."""
         twin = self.open()

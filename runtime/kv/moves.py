@@ -86,6 +86,15 @@ class Moves:
             moved += self._settle_columns(columns[which], rows[at].flatten(1))
         return moved
 
+    def compact(self) -> int:
+        """Bring packed device pages together, so that an extent comes free; how many did.
+
+        Freed slots lie scattered, and a native page needs an extent of its own kind.
+        """
+        native = self._contents.page_bytes(Format.NATIVE)
+        packed = (size for size in self._arena.books.sizes() if size != native)
+        return sum(self._clear_out(size) for size in packed)
+
     def fetch(self, pages: Pages) -> int:
         """Bring host pages back to the device as they are. Returns how many found room."""
         away = pages[self._records.on_host[pages]]
@@ -127,11 +136,8 @@ class Moves:
 
     # ------------------------------------------------------------ pages of one kind
     def _by_kind(self, pages: Pages) -> list[Pages]:
-        """Pages of one form and slot size each; of two partners the lower layer's stands for
-        both."""
-        records, partner = self._records, self._records.partner[pages]
-        upper = (partner != NOBODY) & (records.layer[partner] < records.layer[pages])
-        leaders = np.unique(np.where(upper, partner, pages))
+        """Pages of one form and slot size each; of two partners the leader stands for both."""
+        records, leaders = self._records, np.unique(self._records.leaders(pages))
         kinds = np.stack([records.form[leaders], records.size[leaders]])
         _, which = np.unique(kinds, axis=1, return_inverse=True)
         return [leaders[which == kind] for kind in range(int(which.max(initial=-1)) + 1)]
@@ -207,6 +213,21 @@ class Moves:
         if slots:
             self._arena.write(size, torch.tensor(slots), packed[: len(slots)])
         return len(slots) * columns.shape[1]
+
+    def _clear_out(self, size: int) -> int:
+        """Free one extent that serves slots of `size` for their like; 1 where that could be."""
+        records, found = self._records, self._arena.books.clear_out(size)
+        if found is None:
+            return 0
+        taken, places = found
+        here = (records.form > 0) & ~records.on_host & (records.size == size)
+        pages = np.unique(records.leaders(np.flatnonzero(here & np.isin(records.slot, taken))))
+        pages = pages[np.argsort(records.slot[pages])]
+        self._arena.write(size, torch.tensor(places), self._arena.read(size, torch.tensor(taken)))
+        for page, old, new in zip(pages.tolist(), taken, places, strict=True):
+            self._arena.free(size, old)
+            self._place(page, Format(int(records.form[page])), new, size, on_host=False)
+        return 1
 
     def _free_slot(self, page: int) -> None:
         records = self._records

@@ -7,7 +7,7 @@ import torch
 from runtime.kv.formats import Format
 from runtime.kv.pool import PagePool
 from runtime.kv.records import Pages
-from runtime.kv.reuse import SINK_BLOCKS
+from runtime.kv.reuse import SINK_BLOCKS, ReusePolicy
 from runtime.kv.rotation import Rotation
 from runtime.kv.sequence import Sequence
 from runtime.kv.subspace import Subspace
@@ -85,3 +85,8 @@ class Packer:
         subspace = self._pool.contents.subspace
         assert subspace is not None
         return subspace
+
+
+def waiting(reuse: ReusePolicy) -> frozenset[int]:
+    """Layers that an alias may concern, either end of it."""
+    return frozenset(layer - below for layer in reuse.layers for below in (0, 1))

@@ -13,6 +13,7 @@ from runtime.kv.account import Account, account
 from runtime.kv.contents import Contents
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.moves import Moves
+from runtime.kv.prefetch import Prefetch, Transport
 from runtime.kv.records import NOBODY, Pages, Records
 from runtime.kv.rotation import Rotation
 from runtime.kv.slabs import PAGE_ROWS, Arena, HostSlab
@@ -141,12 +142,19 @@ class PagePool:
         """Whether all of these can be read straight from the arena's native rows."""
         return self.contents.plain(pages)
 
-    def gather(self, pages: Pages, rotation: Rotation | None = None) -> tuple[Tensor, Tensor]:
+    def gather(
+        self, pages: Pages, rotation: Rotation | None = None, brought: Prefetch | None = None
+    ) -> tuple[Tensor, Tensor]:
         """K and V `(n, 16, kv_heads, head_dim)` of any forms and tiers, dequantised.
 
-        `rotation` `(n, 16, head_dim)`: of the pages' tokens, where some are in a subspace.
+        `rotation` `(n, 16, head_dim)`: of the pages' tokens, where some are in a subspace;
+        `brought`: where the bytes of host pages are already.
         """
-        return self.contents.gather(pages, rotation)
+        return self.contents.gather(pages, rotation, brought)
+
+    def prefetch(self, pages: Pages, transport: Transport) -> Prefetch:
+        """Bring the host pages among `pages` `(layers, columns)`, layer by layer."""
+        return Prefetch(self.records, self.host, transport, pages)
 
     # ------------------------------------------------------------ epochs and bytes
     def advance(self, min_epoch: int) -> None:
@@ -156,7 +164,11 @@ class PagePool:
     def account(self) -> Account:
         return account(self.records, self.layers)
 
+    def live_bytes(self) -> int:
+        """Of live pages on the device."""
+        live = self.records.live() & ~self.records.on_host
+        return int(self.records.bytes_of(live).sum())
+
     def live_share(self) -> float:
         """Live device bytes over the arena's bytes."""
-        live = self.records.live() & ~self.records.on_host
-        return float(self.records.bytes_of(live).sum()) / self.arena.nbytes
+        return self.live_bytes() / self.arena.nbytes

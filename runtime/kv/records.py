@@ -66,6 +66,12 @@ class Records:
         whole = np.where(self.form[pages] > 0, self.size[pages], 0).astype(np.int64)
         return np.where(self.partner[pages] == NOBODY, whole, whole // 2)
 
+    def leaders(self, pages: Pages) -> Pages:
+        """Who stands for the slot of each of these pages: of two partners, the lower layer's."""
+        partner = self.partner[pages]
+        upper = (partner != NOBODY) & (self.layer[partner] < self.layer[pages])
+        return np.where(upper, partner, pages)
+
     def _grow(self) -> None:
         size = max(_GROWTH, 2 * self._size)
         for name, dtype in self._COLUMNS:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from runtime.kv.expected import cells_of
 from runtime.kv.index import Key
 from runtime.kv.table import PageTable
 from runtime.kv.tokens import MODALITIES, TEXT, PromptTokens
@@ -19,6 +20,7 @@ class Need:
     stored_bytes: int  # of a page at rest on the device
     native_bytes: int
     fresh: int  # pages that may be native at a time
+    away: int = 0  # pages that are planned to be on the host in the end
 
     def owed(self, taken: int) -> int:
         """Bytes still to be taken when it has `taken` pages."""
@@ -62,10 +64,26 @@ class Sequence:
         """Page-table entries it has."""
         return self.table.pool.layers * len(self.table.blocks)
 
+    @property
+    def upcoming(self) -> int:
+        """Bytes that its next step may take: a slice of a prompt, or a block of an answer."""
+        left = self.need.pages - self.taken
+        most = self.table.pool.layers if self.prefilled else self.need.fresh
+        return min(left, most) * self.need.native_bytes
+
+    def to_leave(self) -> int:
+        """Pages that are still to go to the host as planned."""
+        there = self.table.pool.records.on_host[self.table.matrix()].sum()
+        return max(0, self.need.away - int(there))
+
     def next_codes(self, count: int) -> NDArray[np.int8]:
         """Modalities of its next `count` tokens: the prompt's, then text."""
         prompt = self.tokens.codes[self.table.length : self.table.length + count]
         return np.concatenate([prompt, np.full(count - len(prompt), TEXT, np.int8)])
+
+    def cells(self) -> NDArray[np.int64]:
+        """What tells its blocks apart for those that foresee attention, `(blocks,)`."""
+        return cells_of(self.table.modalities(), self.table.starts(), len(self.tokens))
 
     def parent_key(self, block: int) -> Key:
         return self.keys[block - 1] if block else self.root

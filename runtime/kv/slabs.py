@@ -83,6 +83,23 @@ class Extents:
             self._served[size] -= 1
             self._stock.append(extent)
 
+    def clear_out(self, size: int) -> tuple[list[int], list[int]] | None:
+        """The taken slots of the emptiest extent that serves `size`, and as many slots elsewhere,
+        taken for what is in them; `None` where there are not as many.
+
+        Whoever asks moves the content and frees the first: then the extent serves nothing.
+        """
+        room, per = self._open.get(size, {}), self.per(size)
+        if not room:
+            return None
+        extent = max(room, key=lambda each: len(room[each]))
+        free = room.pop(extent)
+        taken = sorted(set(range(extent * per, (extent + 1) * per)) - set(free))
+        others = self.free_slots(size) >= len(taken)
+        places = [self.allocate(size) for _ in taken] if others else []
+        room[extent] = free
+        return (taken, places) if others else None
+
     def mark_peak(self) -> None:
         """Measure the peak from now."""
         self.peak_bytes = self.used_bytes
@@ -185,6 +202,10 @@ class HostSlab(Slab):
         super().__init__(EXTENT_PAGES * shape.native_bytes, torch.device("cpu"), pinned=pinned)
         self.limit = limit
         self._most = limit // self.books.extent_bytes
+
+    def most(self, size: int) -> int:
+        """Slots of `size` that it could have if it held nothing else."""
+        return self._most * self.books.per(size)
 
     def room(self, size: int) -> int:
         """Slots of `size` that could still be had."""

@@ -20,6 +20,7 @@ from runtime.kv.formats import PAGE_TOKENS
 from runtime.kv.observation import Nats, Observation, Sample, View, sample
 from runtime.kv.pieces import KINDS, Pieces, blocks_of, cut_batch, cut_span, in_view_of, seats_of
 from runtime.kv.pool import PagePool
+from runtime.kv.prefetch import Transport
 from runtime.kv.records import Pages
 from runtime.kv.rotation import Rotation
 from runtime.kv.scratch import Scratch
@@ -94,8 +95,9 @@ class PagedStep:
     """Passed to the language model as the forward argument `paged`.
 
     The entropy of every step is observed; a `sampled` one looks closer, for residency. `scratch`
-    is kept from step to step. `arrivals` tells which pages a prefetcher had in time: by default
-    those on the device.
+    is kept from step to step. With a `transport`, host pages are brought one layer ahead.
+    `arrivals` tells which pages were there in time: by default those on the device, or brought
+    by then.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class PagedStep:
         token_entropy: TokenEntropy = TokenEntropy.LAST_QUERY,
         scratch: Scratch | None = None,
         arrivals: Arrivals | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self.pool = pool
         self.spans = tuple(spans)
@@ -120,6 +123,8 @@ class PagedStep:
         # K and V halves of native pages, (halves, 16, kv_heads, head_dim), and where K stands
         self._halves = pool.arena.rows.view(-1, *pool.shape.half)
         self._half_of = pool.rows(self._pages, np.zeros(1, np.int64)) // PAGE_TOKENS
+        away = pool.records.on_host[self._pages].any()
+        self._prefetch = pool.prefetch(self._pages, transport) if transport and away else None
         self._blocks = blocks_of([span.table for span in spans])
         self._write, self._blank = self._writable()
         self._in_time = np.zeros(self._pages.shape, np.bool_)
@@ -136,6 +141,8 @@ class PagedStep:
         self.pool.write(self._write[layer], keys, values)
         if self.sampled:
             self._in_time[layer] = self.arrived(layer, self._pages[layer])
+        if self._prefetch is not None:
+            self._prefetch.reach(layer)
 
     def read(self, layer: int, what: Read) -> tuple[Tensor, Tensor]:
         """K and V, each `(pieces, slots, kv_heads, head_dim)`, valid until the next read."""
@@ -144,7 +151,7 @@ class PagedStep:
             keys, values = both.view(2, *what.shape).to(self.pool.shape.numbers)
         else:
             rotation = None if self._rotation is None else self._rotation[what.at]
-            halves = self.pool.gather(self._pages[layer][what.blocks], rotation)
+            halves = self.pool.gather(self._pages[layer][what.blocks], rotation, self._prefetch)
             keys, values = (half.view(what.shape) for half in halves)
         return keys, values
 
@@ -152,6 +159,8 @@ class PagedStep:
         """Which pages are on the device in time; those that attention waits for are not."""
         if self._arrivals is not None:
             return self._arrivals(layer, pages)
+        if self._prefetch is not None:
+            return self._prefetch.in_time(pages)
         return ~self.pool.records.on_host[pages]
 
     @cached_property

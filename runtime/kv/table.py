@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from runtime.kv.expected import Received
 from runtime.kv.formats import PAGE_TOKENS
 from runtime.kv.pool import PagePool
 from runtime.kv.records import Pages
@@ -21,7 +22,6 @@ class Block:
 
     modality: int
     pages: Pages  # (layers,)
-    received: NDArray[np.float64]  # (layers,): attention mass received on sampled steps
     fill: int = 0
     aliased: list[int] = field(default_factory=list)  # layers that point at the layer below
 
@@ -42,6 +42,7 @@ class PageTable:
         self.capacity = capacity
         self.blocks: list[Block] = []
         self.length = 0
+        self.received = Received(pool.layers)
         self._sealed = 0  # blocks known to be sealed
         self._pages = np.zeros((pool.layers, _GROWTH), np.int64)
         self._block_of = np.zeros(capacity, np.int32)
@@ -68,6 +69,14 @@ class PageTable:
     def codes(self) -> NDArray[np.int8]:
         """Modality code of each token, `(length,)`."""
         return self._codes[: self.length]
+
+    def starts(self) -> NDArray[np.int64]:
+        """First token of each block, `(blocks,)`."""
+        return np.flatnonzero(self.offset_of == 0)
+
+    def modalities(self) -> NDArray[np.int64]:
+        """Modality code of each block, `(blocks,)`."""
+        return self.codes[self.starts()].astype(np.int64)
 
     @property
     def positions(self) -> NDArray[np.int64]:
@@ -137,6 +146,7 @@ class PageTable:
         copies = [self._copied(block, new_block) for block in self.blocks[complete:]]
         twin = PageTable(self.pool, self.capacity, self._prompt)
         twin.epoch, twin.length, twin._sealed = self.epoch, self.length, self._sealed
+        twin.received = self.received.copy()
         for name in ("_block_of", "_offset_of", "_codes"):
             setattr(twin, name, getattr(self, name).copy())
         shared = [block.pages.copy() for block in self.blocks[:complete]]
@@ -145,7 +155,6 @@ class PageTable:
         for block, pages in zip(self.blocks, [*shared, *copies], strict=True):
             twin._append(block.modality, pages)
             twin.blocks[-1].fill = block.fill
-            twin.blocks[-1].received = block.received.copy()
         return twin
 
     def _copied(self, block: Block, new_block: Callable[[int], Pages]) -> Pages:
@@ -173,7 +182,7 @@ class PageTable:
         self._pages[:, at] = pages
         column = self._pages[:, at]
         aliased = (np.flatnonzero(pages[1:] == pages[:-1]) + 1).tolist()  # if it was cached
-        self.blocks.append(Block(modality, column, np.zeros(len(pages)), aliased=aliased))
+        self.blocks.append(Block(modality, column, aliased=aliased))
 
     def _place(self, count: int) -> None:
         block, start = self.blocks[-1], self.length

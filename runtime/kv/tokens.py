@@ -60,3 +60,8 @@ def complete_blocks(codes: NDArray[np.int8]) -> list[tuple[int, int]]:
     if blocks and blocks[-1][1] - blocks[-1][0] < PAGE_TOKENS:
         blocks.pop()
     return blocks
+
+
+def restorable_blocks(tokens: PromptTokens) -> list[tuple[int, int]]:
+    """Blocks that a prefix may cover: never the last prompt token, as its logits are needed."""
+    return [block for block in complete_blocks(tokens.codes) if block[1] < len(tokens)]

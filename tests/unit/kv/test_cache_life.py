@@ -107,7 +107,7 @@ class CacheLife(RuleBasedStateMachine):
                 shape=SHAPE,
                 weights_digest="w",
                 observe_every=10**9,
-                limits=TierLimits(high=0.3, low=0.15, pages_per_step=12),
+                limits=TierLimits(high=0.3, low=0.15, blocks_per_step=12),
                 reuse=REUSE if reuse else off("here"),
                 storage=storage,
                 host_bytes=None if host else 0,
