@@ -16,7 +16,7 @@ from bench.board import Figure
 from bench.entropy_ways import WAYS, BlindStep
 from bench.ragged import Filled, fill
 from bench.timing import Seconds, interleave, ratio
-from runtime.kv.cache import OBSERVE_EVERY
+from runtime.kv.cache_settings import OBSERVE_EVERY
 from runtime.kv.formats import PageShape
 from runtime.kv.step import PagedStep, Span
 from runtime.model import attention, checkpoint

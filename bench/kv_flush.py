@@ -9,7 +9,8 @@ import torch
 
 from bench.board import Figure
 from bench.paged_text import prompt
-from runtime.kv.cache import CacheSettings, KvCache
+from runtime.kv.cache import KvCache
+from runtime.kv.cache_settings import CacheSettings
 from runtime.kv.formats import PAGE_TOKENS, PageShape
 from runtime.kv.index import KeyScope, block_keys
 from runtime.kv.tokens import PromptTokens

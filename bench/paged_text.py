@@ -13,7 +13,8 @@ from bench import smollm, text
 from bench.models import TextModel
 from monitors.labels import Modality
 from runtime.engine.scheduler import PREFILL_TOKENS
-from runtime.kv.cache import CacheSettings, KvCache
+from runtime.kv.cache import KvCache
+from runtime.kv.cache_settings import CacheSettings
 from runtime.kv.sequence import Sequence
 from runtime.kv.slabs import EXTENT_PAGES
 from runtime.kv.tokens import CODE, TEXT, PromptTokens, layout

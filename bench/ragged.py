@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from monitors.labels import Modality
-from runtime.kv.cache import CacheSettings, KvCache
+from runtime.kv.cache import KvCache
+from runtime.kv.cache_settings import CacheSettings
 from runtime.kv.formats import PageShape
 from runtime.kv.sequence import Sequence
 from runtime.kv.tokens import CODE, PromptTokens, layout

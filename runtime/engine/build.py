@@ -9,7 +9,8 @@ from monitors.contract import Name
 from monitors.redlines import RedLines
 from runtime.engine.shadow import ShadowSettings
 from runtime.kv import subspace_file
-from runtime.kv.cache import OBSERVE_EVERY, CacheSettings, KvCache
+from runtime.kv.cache import KvCache
+from runtime.kv.cache_settings import OBSERVE_EVERY, CacheSettings
 from runtime.kv.calibration import load_policy
 from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
 from runtime.kv.reuse import NEWEST_TOKENS, ReusePolicy, upper_layers
@@ -87,7 +88,12 @@ def _subspace(checkpoint: Checkpoint, settings: EngineSettings) -> Subspace | No
     if settings.storage is not Format.SUBSPACE or settings.subspace is not None:
         return settings.subspace
     return subspace_file.load(
-        checkpoint.folder, checkpoint.weights_digest, Thinker(checkpoint).rotary, checkpoint.device
+        checkpoint.folder,
+        checkpoint.weights_digest,
+        Thinker(checkpoint).rotary,
+        checkpoint.device,
+        layers=_layers(checkpoint),
+        channels=native_shape(checkpoint).channels,
     )
 
 

@@ -34,6 +34,12 @@ def account(records: Records, layers: int) -> Account:
     return Account(*(_tally(records, rows, layers) for rows in parts))
 
 
+def evictable_bytes(records: Records) -> int:
+    """On the device, in all, without the split of `account`."""
+    pages = np.flatnonzero((records.holds > 0) & (records.uses == 0) & (records.pins == 0))
+    return int(records.bytes_of(pages)[~records.on_host[pages]].sum())
+
+
 def held_before(records: Records, epoch: int) -> Holdings:
     """What is still held of epochs before `epoch`."""
     old = (records.form > 0) & (records.epoch_of < epoch)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from runtime.kv.account import evictable_bytes
 from runtime.kv.pool import PagePool
 from runtime.kv.sequence import Need
 from runtime.kv.sequence import Sequence as Running
@@ -48,6 +49,18 @@ class Admission:
         away = min(pages - kept, pool.host.most(self._host_size))
         return Need(pages, self._stored, pool.shape.native_bytes, fresh, away)
 
+    def apart(self, blocks: Sequence[tuple[int, int]], running: Collection[Running]) -> Need | None:
+        """Of a sequence that stays native; `None` where that would cost others their pages.
+
+        Where pages are packed it takes free room alone: what is evicted then frees few native
+        pages.
+        """
+        native, pages = self._pool.shape.native_bytes, len(blocks) * self._pool.layers
+        free = self._pool.arena.free_native() * native - _owed(running)
+        if self._stored >= native:
+            free += evictable_bytes(self._pool.records)
+        return Need(pages, native, native, fresh=0) if pages * native <= free else None
+
     def room(self, running: Collection[Running]) -> int:
         """Device bytes to be had, less what running sequences may still take.
 
@@ -55,12 +68,11 @@ class Admission:
         """
         pool = self._pool
         free = pool.arena.free_native() * pool.shape.native_bytes
-        evictable = int(pool.account().evictable.sum())
+        evictable = evictable_bytes(pool.records)
         spill = pool.host.room(self._host_size)
         if len(running) > 1:
             spill = min(spill, sum(s.to_leave() for s in running))
-        owed = sum(s.need.owed(s.taken) for s in running)
-        return free + evictable + self._stored * spill - owed
+        return free + evictable + self._stored * spill - _owed(running)
 
     def _at_rest(self, fresh: int) -> int:
         """Pages of a lone sequence that the device can hold, beside the `fresh` ones."""
@@ -69,6 +81,11 @@ class Admission:
 
     def _device_bytes(self) -> int:
         return self._pool.arena.native_pages * self._pool.shape.native_bytes
+
+
+def _owed(running: Collection[Running]) -> int:
+    """Bytes that running sequences may still take."""
+    return sum(sequence.need.owed(sequence.taken) for sequence in running)
 
 
 def _in_a_slice(blocks: Sequence[tuple[int, int]]) -> int:

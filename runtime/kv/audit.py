@@ -52,14 +52,13 @@ def _lost(records: Records) -> Iterator[str]:
 
 def _partners(records: Records) -> Iterator[str]:
     """Partners know each other, are of one slot and in a form that has partners."""
-    for page in np.flatnonzero((records.form > 0) & (records.partner != NOBODY)):
-        other = records.partner[page]
-        same = all(
-            column[page] == column[other]
-            for column in (records.form, records.size, records.slot, records.on_host)
-        )
-        if records.partner[other] != page or not same or records.form[page] != Format.SUBSPACE:
-            yield f"page {page} and its partner {other} disagree"
+    pages = np.flatnonzero((records.form > 0) & (records.partner != NOBODY))
+    others = records.partner[pages]
+    alike = (records.partner[others] == pages) & (records.form[pages] == Format.SUBSPACE)
+    for column in (records.form, records.size, records.slot, records.on_host):
+        alike &= column[pages] == column[others]
+    for page, other in zip(pages[~alike], others[~alike], strict=True):
+        yield f"page {page} and its partner {other} disagree"
 
 
 def _slots(records: Records, where: str, slab: Slab, here: NDArray[np.bool_]) -> Iterator[str]:

@@ -5,11 +5,10 @@ step saw; between steps `settle` moves pages. All of it belongs to one thread.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from monitors.cache_table import CacheCell
@@ -18,51 +17,29 @@ from runtime.kv.account import fill_rate, held_before
 from runtime.kv.admission import Admission
 from runtime.kv.aliasing import decide
 from runtime.kv.audit import check
+from runtime.kv.cache_settings import CacheSettings
 from runtime.kv.cells import cells
 from runtime.kv.encoders import EncoderCache, T
-from runtime.kv.entropy import EntropyBuffer, TokenEntropy
+from runtime.kv.entropy import EntropyBuffer
 from runtime.kv.eviction import block_cost
-from runtime.kv.formats import PAGE_TOKENS, Format, PageShape
+from runtime.kv.formats import PAGE_TOKENS, Format
 from runtime.kv.index import Entry, Key, KeyMemo, KeyScope, PrefixIndex, block_keys
 from runtime.kv.observation import Observation, Sample
 from runtime.kv.packing import Packer, waiting
 from runtime.kv.pool import PagePool
-from runtime.kv.prefetch import Transport, side_stream
+from runtime.kv.prefetch import side_stream
 from runtime.kv.records import Pages
 from runtime.kv.residency import ResidencyTable
-from runtime.kv.reuse import ReusePolicy, off
+from runtime.kv.reuse import off
 from runtime.kv.scratch import Scratch
-from runtime.kv.sequence import Need, Sequence
+from runtime.kv.sequence import Sequence
 from runtime.kv.slabs import PoolExhausted
 from runtime.kv.step import PagedStep, Span
-from runtime.kv.subspace import Subspace
 from runtime.kv.table import PageTable
-from runtime.kv.tiers import TierLimits, Tiers
+from runtime.kv.tiers import Tiers
 from runtime.kv.tokens import TEXT, PromptTokens, layout, restorable_blocks
 
-OBSERVE_EVERY = 64  # steps between two samples of residency; each request is sampled at least once
 SIDE_SHARE = 0.125  # of the pool's bytes, each: encoder outputs, and Talker states
-
-
-@dataclass(frozen=True)
-class CacheSettings:
-    """`pool_bytes` covers device pages, encoder outputs and Talker states together, `host_bytes`
-    the pages under pressure. `storage` is the form that complete blocks are packed into."""
-
-    pool_bytes: int
-    layers: int
-    shape: PageShape
-    weights_digest: str
-    epoch: int = 0
-    observe_every: int = OBSERVE_EVERY
-    token_entropy: TokenEntropy = TokenEntropy.LAST_QUERY
-    limits: TierLimits = field(default_factory=TierLimits)
-    reuse: ReusePolicy = field(default_factory=lambda: off("uncalibrated"))
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    storage: Format = Format.NATIVE
-    host_bytes: int | None = None  # None: as much as the pool
-    subspace: Subspace | None = None  # where `storage` is one
-    transport: Transport | None = None  # for host pages; None: a stream, where there can be one
 
 
 @dataclass(frozen=True)
@@ -122,7 +99,7 @@ class KvCache(Generic[T]):
     @property
     def usual_forms(self) -> set[int]:
         """Of pages that no pressure has touched."""
-        return {Format.NATIVE, self._packer.storage, self._packer.sink_form}
+        return {Format.NATIVE, *self._packer.forms}
 
     @property
     def live_sequences(self) -> int:
@@ -135,7 +112,7 @@ class KvCache(Generic[T]):
 
         Raises `PromptTooLong`.
         """
-        need = self._need(tokens, max_new)
+        need = self._admission.need(_blocks(tokens, max_new), len(tokens), max_new)
         table = PageTable(self.pool, len(tokens) + max_new, tokens.positions)
         root = self._root(salt, self.pool.epoch)
         keys = self._keys.keys(tokens, root)
@@ -164,14 +141,13 @@ class KvCache(Generic[T]):
     def open_apart(self, tokens: PromptTokens, max_new: int) -> Sequence | None:
         """A sequence on full KV, or `None` without room for it: no prefix is adopted, and as
         `absorb` is not to be called, nothing of it is aliased, quantised or kept."""
-        need = self._need(tokens, max_new)
+        need = self._admission.apart(_blocks(tokens, max_new), self._sequences)
+        if need is None:
+            return None
         table = PageTable(self.pool, len(tokens) + max_new, tokens.positions)
         sequence = Sequence(tokens, table, self.entropy.open(), b"", [], False, need)
         self._sequences.append(sequence)
-        if self._fits():
-            return sequence
-        self.close(sequence)
-        return None
+        return sequence
 
     def close(self, sequence: Sequence) -> None:
         """Give everything back. A second call does nothing."""
@@ -183,7 +159,8 @@ class KvCache(Generic[T]):
 
     def fork(self, sequence: Sequence) -> Sequence | None:
         """A second sequence that goes on from where this one is, or `None` while the pool has no
-        room. It leaves no trace in the index. Raises `PoolExhausted`."""
+        room. It leaves no trace in the index. Raises `PoolExhausted` or `StaleEpoch`."""
+        self.pool.admit(sequence.table.epoch)
         table = sequence.table.fork(self._new_block)
         twin = replace(
             sequence,
@@ -286,8 +263,9 @@ class KvCache(Generic[T]):
         return cells(self.pool, self.residency, self.reuse, self._sequences)
 
     def reserved_bytes(self) -> int:
-        """Device bytes taken in all: pages, Talker states, encoder outputs and scratch."""
-        pages = self.pool.arena.nbytes + self._scratch.nbytes
+        """Device bytes taken in all: pages, Talker states, encoder outputs, bases and scratch."""
+        bases = 0 if self.pool.contents.subspace is None else self.pool.contents.subspace.nbytes
+        pages = self.pool.arena.nbytes + self._scratch.nbytes + bases
         return pages + self._index.state_bytes + self.encoders.nbytes
 
     @property
@@ -307,11 +285,6 @@ class KvCache(Generic[T]):
     # ------------------------------------------------------------ inside
     def _root(self, salt: str, epoch: int) -> Key:
         return KeyScope(self._weights_digest, self.reuse.digest, epoch).root(salt)
-
-    def _need(self, tokens: PromptTokens, max_new: int) -> Need:
-        answer = np.full(max_new, TEXT, np.int8)
-        blocks = layout(np.concatenate([tokens.codes, answer]))
-        return self._admission.need(blocks, len(tokens), max_new)
 
     def _fits(self) -> bool:
         """Whether the open sequences have room. A lone one has none to wait for: a few unused int8
@@ -395,3 +368,9 @@ class KvCache(Generic[T]):
             epoch=sequence.table.epoch,
             cost=block_cost(tokens.start, tokens.stop, media=block.modality != TEXT),
         )
+
+
+def _blocks(tokens: PromptTokens, max_new: int) -> list[tuple[int, int]]:
+    """Of a prompt and an answer of so many tokens."""
+    answer = np.full(max_new, TEXT, np.int8)
+    return layout(np.concatenate([tokens.codes, answer]))

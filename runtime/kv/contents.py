@@ -32,6 +32,7 @@ class Contents:
         self._host = host
         self._device = arena.rows.device
         self.subspace = subspace
+        self.widest = 0  # bytes that a read was unpacked into, at most
         self.quantisers: Mapping[Format, Quantiser] = {
             form: Quantiser(form, shape) for form in (Format.INT8, Format.INT4)
         }
@@ -61,6 +62,7 @@ class Contents:
         shape, device = (len(pages), *self._shape.half), self._device
         keys = torch.zeros(shape, dtype=self._shape.numbers, device=device)
         values = torch.zeros_like(keys)
+        self.widest = max(self.widest, keys.nbytes + values.nbytes)
         for rows in self._alike(pages):
             some = pages[rows]
             if self._records.form[some[0]] == Format.SUBSPACE:

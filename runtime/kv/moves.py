@@ -28,7 +28,8 @@ class Departure:
     epoch: int
     left_as: Format  # what the pages were when they left
     form: Format  # what they are on arrival
-    packed: Tensor  # (pages, size)
+    packed: Tensor  # (pages, size), on the host
+    copied: torch.cuda.Event | None  # until it has passed, `packed` is not all there
 
 
 class Moves:
@@ -126,6 +127,8 @@ class Moves:
         fitting = np.flatnonzero(same)[: self._host.room(size)]
         if not len(fitting):
             return 0
+        if departure.copied is not None:
+            departure.copied.synchronize()
         slots = [self._host.allocate(size) for _ in fitting]
         self._host.write(size, torch.tensor(slots), departure.packed[fitting])
         moved = 0
@@ -165,6 +168,7 @@ class Moves:
             left_as=left_as,
             form=form,
             packed=packed.to("cpu", non_blocking=True),
+            copied=_event(packed.device),
         )
 
     def _fetch_alike(self, pages: Pages) -> int:
@@ -242,3 +246,12 @@ class Moves:
             records.form[each], records.size[each] = form, size
             records.on_host[each], records.slot[each] = on_host, slot
         return 1 if partner == NOBODY else 2
+
+
+def _event(device: torch.device) -> torch.cuda.Event | None:
+    """Behind all that was queued on the device; elsewhere than on one nothing is queued."""
+    if device.type != "cuda":
+        return None
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return event

@@ -13,6 +13,8 @@ from runtime.kv.sequence import Sequence
 from runtime.kv.subspace import Subspace
 from runtime.kv.table import PageTable
 
+WAITING_FORM = Format.INT8  # of pages whose block may still be aliased
+
 
 class Packer:
     """`waiting`: layers whose pages must wait until the reuse of a block is settled, so that an
@@ -30,6 +32,13 @@ class Packer:
         self._waiting = tuple(k for k in every if k in waiting)
 
     @property
+    def forms(self) -> set[Format]:
+        """What it makes of pages, on the way too."""
+        waits = {WAITING_FORM} if self._waiting else set[Format]()
+        packs = self.storage is not Format.NATIVE
+        return {self.storage, self.sink_form} | waits if packs else {self.storage}
+
+    @property
     def sink_form(self) -> Format:
         """Of the first block."""
         return Format.INT8 if self.storage is Format.SUBSPACE else self.storage
@@ -39,8 +48,9 @@ class Packer:
         if self.storage is Format.NATIVE:
             return
         complete, decided = sequence.table.complete(), sequence.decided
-        self._pack(sequence.table, self._prompt, slice(sequence.packed, complete))
-        self._quantise(sequence.table, self._waiting, slice(sequence.packed, complete), Format.INT8)
+        new = slice(sequence.packed, complete)
+        self._pack(sequence.table, self._prompt, new)
+        self._quantise(sequence.table, self._waiting, new, WAITING_FORM)
         self._pack(sequence.table, self._waiting, slice(sequence.packed_waiting, decided))
         sequence.packed, sequence.packed_waiting = complete, decided
 

@@ -8,6 +8,7 @@ so a page takes bytes for the tokens in it and none for empty slots.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -37,6 +38,10 @@ class Basis:
     deviations: Tensor
     counts: tuple[int, int, int]
 
+    def to(self, device: torch.device) -> "Basis":
+        parts = (part.to(device) for part in (self.mean, self.vectors, self.deviations))
+        return Basis(*parts, counts=self.counts)
+
     @property
     def row_bytes(self) -> int:
         """A token: its codes, and which scale it chose."""
@@ -61,14 +66,14 @@ class Basis:
         sizes = [n * bits // 8 for n, bits in zip(self.counts, WIDTHS, strict=True)]
         *joined, choice = rows.split([*sizes, 1], 1)
         parts = [split_codes(part, bits) for part, bits in zip(joined, WIDTHS, strict=True)]
-        steps, middle = self._grid()
+        steps, middle = self._grid
         whitened = (torch.cat(parts, 1).float() - middle) * (steps * self.deviations)
-        scaled = whitened * _SCALES.to(rows.device)[choice.long()]
+        scaled = whitened * self._scales[choice.long()]
         return scaled @ self.vectors[channels].float().T + self.mean[channels].float()
 
     def _nearest(self, whitened: Tensor) -> tuple[Tensor, Tensor]:
         """Codes by the scale that errs least, and that scale's number, for each token."""
-        steps, middle = self._grid()
+        steps, middle = self._grid
         weight = self.deviations**2
         best = torch.full_like(whitened[:, 0], torch.inf)
         codes, choice = torch.zeros_like(whitened), torch.zeros_like(best, dtype=torch.long)
@@ -82,6 +87,11 @@ class Basis:
             codes = torch.where(better[:, None], tried, codes)
         return codes, choice
 
+    @cached_property
+    def _scales(self) -> Tensor:
+        return _SCALES.to(self.vectors.device)
+
+    @cached_property
     def _grid(self) -> tuple[Tensor, Tensor]:
         """Step and middle code of each coordinate: codes lie evenly about the mean."""
         counts = torch.tensor(self.counts)
@@ -98,6 +108,9 @@ class Unit:
     layers: Layers
     keys: Basis
     values: Basis
+
+    def to(self, device: torch.device) -> "Unit":
+        return Unit(self.layers, self.keys.to(device), self.values.to(device))
 
     @property
     def row_bytes(self) -> int:
@@ -130,6 +143,21 @@ class Subspace:
 
     units: Mapping[Layers, Unit]
     rotary: Rotary
+
+    def to(self, device: torch.device) -> "Subspace":
+        """The same, its bases on this device."""
+        units = {layers: unit.to(device) for layers, unit in self.units.items()}
+        return Subspace(units, self.rotary)
+
+    def fits(self, layers: int, channels: int) -> bool:
+        """Whether each layer of such a model has its place in it."""
+        for pair in {self.pair(layer) for layer in range(layers)}:
+            unit = self.units.get(pair)
+            if unit is None:
+                return False
+            if {len(unit.keys.mean), len(unit.values.mean)} != {channels * len(pair)}:
+                return False
+        return True
 
     @property
     def nbytes(self) -> int:

@@ -35,8 +35,16 @@ def save(subspace: Subspace, checkpoint: Path, weights_digest: str) -> Path:
     return path
 
 
-def load(checkpoint: Path, weights_digest: str, rotary: Rotary, device: torch.device) -> Subspace:
-    """Raises `SubspaceError`."""
+def load(
+    checkpoint: Path,
+    weights_digest: str,
+    rotary: Rotary,
+    device: torch.device,
+    *,
+    layers: int,
+    channels: int,
+) -> Subspace:
+    """For a model of so many layers, and numbers in a token's K. Raises `SubspaceError`."""
     path = checkpoint / SUBSPACE_FILE
     again = "make them with redline bases, or store pages in another form"
     if not path.exists():
@@ -51,7 +59,10 @@ def load(checkpoint: Path, weights_digest: str, rotary: Rotary, device: torch.de
         raise
     except (SafetensorError, KeyError, ValueError) as err:
         raise SubspaceError(f"{path}: {err}; {again}") from err
-    return Subspace({unit.layers: unit for unit in units}, rotary)
+    found = Subspace({unit.layers: unit for unit in units}, rotary)
+    if not found.fits(layers, channels):
+        raise SubspaceError(f"{path}: the bases are of another shape; {again}")
+    return found
 
 
 def _name(layers: Layers) -> str:

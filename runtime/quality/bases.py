@@ -93,7 +93,7 @@ def _choose(checkpoint: Checkpoint, plan: CalibrationPlan, runs: Runs, fit: Subs
     sets = [runs.clips(1), runs.clips(2)]
     native = [runs.run(clips, NEVER) for clips in sets]
     for bits in BITS:
-        subspace = fit.fit(bits, rotary)
+        subspace = fit.fit(bits, rotary).to(checkpoint.device)
         held = True
         for clips, before in zip(sets, native, strict=True):
             after = runs.run(clips, NEVER, subspace=subspace)

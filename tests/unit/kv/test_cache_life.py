@@ -18,7 +18,8 @@ from hypothesis.stateful import (
 
 from monitors.contract import KvRung
 from monitors.labels import Modality
-from runtime.kv.cache import CacheSettings, KvCache
+from runtime.kv.cache import KvCache
+from runtime.kv.cache_settings import CacheSettings
 from runtime.kv.fitting import SubspaceFit
 from runtime.kv.formats import Format, PageShape
 from runtime.kv.observation import Observation

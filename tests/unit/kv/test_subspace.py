@@ -163,7 +163,7 @@ def test_a_saved_subspace_packs_the_same(
     subspace: Subspace, tiny: TinyText, tmp_path: Path
 ) -> None:
     save(subspace, tmp_path, "w")
-    found = load(tmp_path, "w", tiny.rotary, torch.device("cpu"))
+    found = load(tmp_path, "w", tiny.rotary, torch.device("cpu"), layers=LAYERS, channels=32)
     assert found.units.keys() == subspace.units.keys()
     numbers = torch.randn(7, 64)
     ours, theirs = (s.units[0, 1].keys.pack(numbers) for s in (subspace, found))
@@ -173,15 +173,26 @@ def test_a_saved_subspace_packs_the_same(
 def test_bases_of_other_weights_or_none_or_rubbish_are_refused_in_words(
     subspace: Subspace, tmp_path: Path
 ) -> None:
-    where = (tmp_path, "other", lambda p: (p, p), torch.device("cpu"))
+    def load_as(digest: str, channels: int = 32) -> Subspace:
+        return load(
+            tmp_path,
+            digest,
+            lambda p: (p, p),
+            torch.device("cpu"),
+            layers=LAYERS,
+            channels=channels,
+        )
+
     with pytest.raises(SubspaceError, match="no bases for this checkpoint; make them"):
-        load(*where)
+        load_as("other")
     path = save(subspace, tmp_path, "w")
     with pytest.raises(SubspaceError, match="of other weights"):
-        load(*where)
+        load_as("other")
+    with pytest.raises(SubspaceError, match="of another shape"):
+        load_as("w", channels=64)
     path.write_bytes(b"rubbish" * 20)
     with pytest.raises(SubspaceError, match="redline bases"):
-        load(*where)
+        load_as("other")
 
 
 def test_a_basis_weighs_its_tensors(subspace: Subspace) -> None:

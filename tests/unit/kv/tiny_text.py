@@ -15,7 +15,8 @@ from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
 )
 
 from monitors.labels import Modality
-from runtime.kv.cache import CacheSettings, KvCache
+from runtime.kv.cache import KvCache
+from runtime.kv.cache_settings import CacheSettings
 from runtime.kv.collect import unrotated
 from runtime.kv.fitting import SubspaceFit
 from runtime.kv.formats import PageShape
