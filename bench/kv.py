@@ -23,6 +23,7 @@ SECTIONS = (
     "kv_flush",  # how soon a flush shows
     "kv_prefix",  # a prefix restored against prefill
     "kv_ruler",  # is entropy the right ruler for reuse?
+    "kv_learned",  # is a learned rule a better one?
     "kv_fallback",  # what a step loses while the pool turns to int8
 )
 

@@ -1,5 +1,6 @@
 """A text model driven over the cache under test: prefill in slices, dictate, decode greedily."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 from typing import Any
@@ -111,14 +112,23 @@ class PagedText:
             self.kv.settle()
         return last
 
-    def dictate(self, sequence: Sequence, last: Tensor, ids: Ids, size: int = SLICE) -> NDArray:
+    def dictate(
+        self,
+        sequence: Sequence,
+        last: Tensor,
+        ids: Ids,
+        size: int = SLICE,
+        note: Callable[[Tensor], None] = lambda _: None,
+    ) -> NDArray:
         """Nats of each of `ids` behind the prompt `(n,)`, `size` tokens a step, the cache settled
-        between steps. `last`: what `prefill` returned."""
+        between steps. `last`: what `prefill` returned; `note` is shown the logits of each step."""
         nats: list[float] = []
         for start in range(0, len(ids), size):
             part = ids[start : start + size]
             (hidden,) = self.feed([(sequence, part)])
-            seen = self.model.logits(torch.cat([last, hidden[:-1]])).double().log_softmax(-1)
+            logits = self.model.logits(torch.cat([last, hidden[:-1]]))
+            note(logits)
+            seen = logits.double().log_softmax(-1)
             nats += (-seen[torch.arange(len(part)), torch.from_numpy(part)]).tolist()
             last = hidden[-1:]
             self.settle()

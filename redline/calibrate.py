@@ -1,5 +1,6 @@
 """`redline calibrate`: what a checkpoint may reuse at a given loss, and the file that says so."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,17 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from runtime.quality.bootstrap import Estimate
+    from runtime.quality.calibrate_learned import LearnedReport
     from runtime.quality.calibration_report import CalibrationPlan, CalibrationReport, CellReport
 
 _ABSENT = "[dim]-[/]"
+
+
+class Policy(StrEnum):
+    """What decides which entries alias."""
+
+    THRESHOLDS = "thresholds"
+    LEARNED = "learned"
 
 
 def command(
@@ -28,6 +37,9 @@ def command(
         int, typer.Option("--count", "--clips", help="Clips to search on; as many to verify on.")
     ] = 60,
     seconds: Annotated[int, typer.Option(help="Length of each clip.")] = 8,
+    policy: Annotated[
+        Policy, typer.Option(help="Thresholds of entropy, or small nets that are trained here.")
+    ] = Policy.THRESHOLDS,
     seed: Annotated[int, typer.Option(help="Another seed draws other clips.")] = 0,
     pool_mb: Annotated[float, typer.Option(help="KV pool, MB.")] = 256.0,
     device: Annotated[str, typer.Option(help="Where it runs: cpu, cuda or cuda:N.")] = "cpu",
@@ -45,8 +57,15 @@ def command(
 
     check_folder("--json", out)
     check_folder("--to", to)
-    report = run(model, plan(loss, count, seconds, seed, int(pool_mb * MEGABYTE)), device)
-    Console().print(draw(report))
+    asked = plan(loss, count, seconds, seed, int(pool_mb * MEGABYTE))
+    if policy is Policy.LEARNED:
+        from redline.calibrate_learned import draw as draw_learned
+
+        report = run_learned(model, asked, device)
+        Console().print(draw_learned(report))
+    else:
+        report = run(model, asked, device)
+        Console().print(draw(report))
     if out is not None:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     target = model / CALIBRATION_FILE if to is None else to
@@ -86,6 +105,14 @@ def run(model: Path, asked: "CalibrationPlan", device: str = "cpu") -> "Calibrat
         return calibrate(loaded, asked, progress)
 
 
+def run_learned(model: Path, asked: "CalibrationPlan", device: str = "cpu") -> "LearnedReport":
+    """The same for a learned rule."""
+    from runtime.quality.calibrate_learned import calibrate_learned
+
+    with measuring(model, device, asked.pool_bytes) as (loaded, progress):
+        return calibrate_learned(loaded, asked, progress)
+
+
 def draw(report: "CalibrationReport") -> "Group":
     """A row for each layer and modality, and what all of them together cost."""
     from rich.box import SIMPLE_HEAD
@@ -121,7 +148,7 @@ def _row(row: "CellReport") -> list[str]:
         _ABSENT if rule is None else f"{rule.threshold:.4f}",
         _ABSENT if rule is None or rule.guard is None else f"{rule.guard:.3f}",
         f"{100 * row.share:.0f} [dim]of {row.entries}[/]",
-        _loss(row.loss),
+        loss_words(row.loss),
     ]
 
 
@@ -138,14 +165,15 @@ def _together(report: "CalibrationReport") -> str:
     points = f"{100 * exact.value:+.1f} [dim]({100 * exact.low:+.1f} to {100 * exact.high:+.1f})[/]"
     return (
         f"together, on {report.clips} other clips (attempt {report.attempts}):\n"
-        f"  aliased {report.aliased_share:.1%}, loss % {_loss(report.joint)}\n"
-        f"  at random {report.random_share:.1%}, loss % {_loss(report.random)}\n"
+        f"  aliased {report.aliased_share:.1%}, loss % {loss_words(report.joint)}\n"
+        f"  at random {report.random_share:.1%}, loss % {loss_words(report.random)}\n"
         f"  right word for word, points {points}; nats a token from full KV {apart.value:.2g}\n"
         "loss: rise of the right answers' perplexity; in brackets: intervals of 95 %"
     )
 
 
-def _loss(found: "Estimate") -> str:
+def loss_words(found: "Estimate") -> str:
+    """In per cent, with its interval."""
     low, high = (_percent(figure) for figure in (found.low, found.high))
     return f"{_percent(found.value)} [dim]({low} to {high})[/]"
 
@@ -154,7 +182,7 @@ def _percent(figure: float) -> str:
     return f"{100 * figure:.3f}"
 
 
-def _nothing_safe(report: "CalibrationReport", target: Path) -> str:
+def _nothing_safe(report: "CalibrationReport | LearnedReport", target: Path) -> str:
     kept = f"; {target} is left as it was: remove it, or reuse goes on by it"
     return (
         f"nothing of {report.version} can be reused at a loss of {100 * report.budget:g} %: no "

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from runtime.kv.entropy import EntropyBuffer
-from runtime.kv.reuse import NEWEST_TOKENS, SINK_BLOCKS, ReusePolicy, relative_distances
+from runtime.kv.reuse import NEWEST_TOKENS, SINK_BLOCKS, Likeness, ReusePolicy, likenesses
 from runtime.kv.sequence import Sequence
 from runtime.kv.table import PageTable
 
@@ -22,20 +22,20 @@ def decide(sequence: Sequence, reuse: ReusePolicy, entropy: EntropyBuffer) -> No
         if reuse.on and index >= SINK_BLOCKS:
             nats = entropy.values[sequence.row][:, tokens]
             modality, place = table.blocks[index].modality, _place(sequence, index)
-            distances = partial(_distances, table, index)
-            for layer in reuse.aliased_layers(modality, nats, place, distances):
+            alike = partial(_likenesses, table, index)
+            for layer in reuse.aliased_layers(modality, nats, place, alike):
                 table.alias(layer, index)
 
 
-def _distances(table: PageTable, index: int) -> list[float]:
-    """Of a block's K/V in each layer from the layer below's."""
+def _likenesses(table: PageTable, index: int) -> list[Likeness | None]:
+    """Of a block's K/V in each layer to the layer below's."""
     block, subspace = table.blocks[index], table.pool.contents.subspace
     rotation = None
     if subspace is not None:  # layers that never alias are packed by now
         here = table.rotation(slice(index, index + 1), subspace.rotary)
         rotation = here[torch.zeros(len(block.pages), dtype=torch.long)]
     keys, values = table.pool.gather(block.pages, rotation)
-    return relative_distances(keys[:, : block.fill], values[:, : block.fill])
+    return likenesses(keys[:, : block.fill], values[:, : block.fill])
 
 
 def _place(sequence: Sequence, block: int) -> bytes:

@@ -10,10 +10,12 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from monitors.contract import Wire
 from monitors.labels import Modality
 from monitors.redlines import EntropyThresholds
+from runtime.kv.learned import Learned, Net, unflatten
 from runtime.kv.reuse import (
     SHADOW_BUDGET_NATS,
     Calibrated,
@@ -44,6 +46,22 @@ class Cell(Wire, frozen=True):
     guard: float | None = None
 
 
+class LearnedCell(Wire, frozen=True):
+    """The net of one layer and modality; `weights` as `Net.flat`."""
+
+    layer: int
+    modality: Modality
+    weights: tuple[float, ...]
+
+
+class LearnedRule(Wire, frozen=True):
+    """See `Learned`."""
+
+    limit: float
+    guard: float
+    cells: tuple[LearnedCell, ...]
+
+
 class Made(Wire, frozen=True):
     """How it came about. Losses are rises of the perplexity of right answers, as shares, of the
     policy as a whole on `clips` clips that no threshold was chosen on; the interval is of 95 %.
@@ -64,12 +82,14 @@ class Calibration(Wire, frozen=True, omit_defaults=True):
     """What the file says of these very weights.
 
     `thresholds`, in nats, replace S1.3's one by one; `cells`, where given, replace them all, and
-    what is not among them never aliases. `shadow_budget`: nats, see `ReusePolicy`.
+    what is not among them never aliases. `learned`, where given, replaces both. `shadow_budget`:
+    nats, see `ReusePolicy`.
     """
 
     weights_digest: str
     thresholds: dict[Modality, float] = msgspec.field(default_factory=dict)
     cells: tuple[Cell, ...] | None = None
+    learned: LearnedRule | None = None
     shadow_budget: float = SHADOW_BUDGET_NATS
     made: Made | None = None
 
@@ -111,6 +131,9 @@ def _read(path: Path) -> Calibration:
 
 
 def _rule(found: Calibration, defaults: EntropyThresholds) -> ReuseRule:
+    if found.learned is not None:
+        of = found.learned
+        return Learned({(c.layer, c.modality): _net(c) for c in of.cells}, of.limit, of.guard)
     if found.cells is None:
         return LowEntropy({m: found.thresholds.get(m, defaults.of(m)) for m in MODALITIES})
     return Calibrated(
@@ -120,11 +143,14 @@ def _rule(found: Calibration, defaults: EntropyThresholds) -> ReuseRule:
 
 def _wrong(found: Calibration, allowed: tuple[int, ...]) -> str | None:
     """What makes a readable file unusable, in words."""
-    cells = found.cells or ()
-    if found.cells is not None and found.thresholds:
-        return "it has both thresholds and cells, and one would hide the other"
+    ways = {"thresholds": found.thresholds or None, "cells": found.cells, "learned": found.learned}
+    both = [name for name, way in ways.items() if way is not None]
+    if len(both) > 1:
+        return f"it has both {' and '.join(both)}, and one would hide the other"
     if not _is_size(found.shadow_budget):
         return f"shadow_budget is {found.shadow_budget}, which is no number of nats"
+    learned = found.learned
+    cells = (found.cells or ()) if learned is None else learned.cells
     for where, count in Counter((c.layer, c.modality) for c in cells).items():
         if count > 1:
             return f"layer {where[0]}, {where[1]} stands there {count} times"
@@ -132,9 +158,27 @@ def _wrong(found: Calibration, allowed: tuple[int, ...]) -> str | None:
         if cell.layer not in allowed:
             layers = ", ".join(map(str, allowed)) or "none"
             return f"layer {cell.layer} may not alias on this checkpoint; layers that may: {layers}"
-        if cell.guard is not None and not _is_size(cell.guard):
-            return f"layer {cell.layer}, {cell.modality}: a guard of {cell.guard} is no distance"
+        wrong = _wrong_weights(cell) if isinstance(cell, LearnedCell) else _wrong_guard(cell.guard)
+        if wrong is not None:
+            return f"layer {cell.layer}, {cell.modality}: {wrong}"
+    return None if learned is None else _wrong_guard(learned.guard)
+
+
+def _wrong_guard(guard: float | None) -> str | None:
+    wrong = guard is not None and not _is_size(guard)
+    return f"a guard of {guard} is no distance" if wrong else None
+
+
+def _wrong_weights(cell: LearnedCell) -> str | None:
+    try:
+        _net(cell)
+    except ValueError as err:
+        return str(err)
     return None
+
+
+def _net(cell: LearnedCell) -> Net:
+    return unflatten(np.array(cell.weights, np.float64))
 
 
 def _is_size(value: float) -> bool:

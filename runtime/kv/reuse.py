@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from monitors.labels import Modality
 from runtime.kv.tokens import MODALITIES
@@ -27,19 +28,45 @@ SHADOW_BUDGET_NATS = 0.02  # mean divergence from full KV that trips reuse off, 
 
 
 @dataclass(frozen=True)
+class Likeness:
+    """A block's K and V against the layer below's; pairs are of K and of V.
+
+    `off`: their distance over the size of its own; `cosine`: mean of its tokens; `own` and
+    `below`: sizes, of the whole block.
+    """
+
+    off: tuple[float, float]
+    cosine: tuple[float, float]
+    own: tuple[float, float]
+    below: tuple[float, float]
+
+    @property
+    def distance(self) -> float:
+        """The worse of the two; NaN where either is."""
+        return math.nan if any(map(math.isnan, self.off)) else max(self.off)
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A block's entry of `layer` that may become the layer below's, as a rule sees it.
 
     `nats`: the highest entropy of its tokens in the layer below. `place`: which block it is, the
-    same wherever the same tokens stand before it. `distance` reads the block's own K and V and
-    the layer below's (`relative_distances`), which takes far longer than the rest.
+    same wherever the same tokens stand before it. `likeness` reads the block's own K and V and
+    the layer below's, which takes far longer than the rest. `mean_nats`: of the layer below;
+    `own_nats`: the highest of its own layer.
     """
 
     layer: int
     modality: Modality
     nats: float
     place: bytes
-    distance: Callable[[], float]
+    likeness: Callable[[], Likeness]
+    mean_nats: float = math.nan
+    own_nats: float = math.nan
+
+    def distance(self) -> float:
+        """Of its own K and V from the layer below's (`Likeness`)."""
+        return self.likeness().distance
 
 
 class ReuseRule(Protocol):
@@ -176,19 +203,33 @@ class ReusePolicy:
         modality: int,
         nats: NDArray[np.float32],
         place: bytes,
-        distances: Callable[[], Sequence[float]],
+        likenesses: Callable[[], Sequence[Likeness | None]],
     ) -> list[int]:
         """Layers whose entry becomes the layer below's, for a block of `nats` `(layers, fill)`.
 
         A layer decides from the entropy of the layer below; where that is undefined (NaN) for
-        any token of the block, no rule is asked. `distances()`, of each layer, is called where
+        any token of the block, no rule is asked. `likenesses()`, of each layer, is called where
         a rule needs it, and once.
         """
         if self.rule is None:
             return []
-        of, highest, read = MODALITIES[modality], nats.max(1), cache(distances)
+        of, highest, mean, read = MODALITIES[modality], nats.max(1), nats.mean(1), cache(likenesses)
+
+        def likeness(layer: int) -> Likeness:
+            found = read()[layer]
+            assert found is not None, "the first layer has none below"
+            return found
+
         entries = [
-            Candidate(i, of, float(highest[i - 1]), place, lambda i=i: read()[i])
+            Candidate(
+                layer=i,
+                modality=of,
+                nats=float(highest[i - 1]),
+                place=place,
+                likeness=partial(likeness, i),
+                mean_nats=float(mean[i - 1]),
+                own_nats=float(highest[i]),
+            )
             for i in self.layers
             if not np.isnan(highest[i - 1])
         ]
@@ -204,14 +245,16 @@ def upper_layers(layers: int, talker_layer: int | None) -> tuple[int, ...]:
     return tuple(k for k in range(1, layers - 1, 2) if k != talker_layer)
 
 
-def relative_distances(keys: Tensor, values: Tensor) -> list[float]:
-    """How far a block's K and V in each layer are from the layer below's, over the size of its
-    own: the worse of the two, 0 for equal ones, NaN for layer 0.
+def likenesses(keys: Tensor, values: Tensor) -> list[Likeness | None]:
+    """How like a block's K and V in each layer are to the layer below's; `None` for layer 0.
 
-    Both `(layers, tokens, kv_heads, head_dim)`.
+    Both `(layers, tokens, kv_heads, head_dim)`. Equal ones are at distance 0, of whatever size.
     """
-    halves = torch.stack([keys, values]).float().flatten(2)
-    own = halves[:, 1:]
-    off_by = (own - halves[:, :-1]).norm(dim=-1)
-    relative = torch.where(off_by == 0.0, 0.0, off_by / own.norm(dim=-1))
-    return [math.nan, *relative.amax(0).tolist()]
+    halves = torch.stack([keys, values]).float().flatten(3)
+    own, below = halves[:, 1:], halves[:, :-1]
+    sizes = halves.flatten(2).norm(dim=-1)
+    off_by = (own - below).flatten(2).norm(dim=-1)
+    off = torch.where(off_by == 0.0, 0.0, off_by / sizes[:, 1:])
+    cosine = cosine_similarity(own, below, dim=-1).mean(2)
+    parts = torch.stack([off, cosine, sizes[:, 1:], sizes[:, :-1]]).permute(2, 0, 1).tolist()
+    return [None, *(Likeness(*map(tuple, of)) for of in parts)]

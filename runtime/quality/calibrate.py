@@ -131,8 +131,8 @@ class _Calibrating:
         calibration = Calibration(
             weights_digest=self._checkpoint.weights_digest,
             cells=tuple(cells.values()),
-            shadow_budget=max(SHADOW_BUDGET_NATS, round(SHADOW_MARGIN * apart.high, _DIGITS)),
-            made=_made(plan, found, control, joint.share),
+            shadow_budget=shadow_budget(apart),
+            made=made(plan, found, control, joint.share),
         )
         return CalibrationReport(
             version=self._checkpoint.version,
@@ -166,7 +166,7 @@ def _rule(watched: Outcome, where: Where, share: float, sign: Sign) -> CellRule:
     """Takes `share` of the entries that were watched."""
     nats = [seen.nats for seen in watched.of(where)]
     if share == 1.0:
-        return CellRule(sign, _up(max(nats)))  # one unit above the highest, which is taken too
+        return CellRule(sign, upwards(max(nats)))  # one unit above the highest, which is taken too
     at = share if sign is Sign.BELOW else 1.0 - share
     return CellRule(sign, round(float(np.quantile(nats, at)), _DIGITS))
 
@@ -190,7 +190,7 @@ def _cell(where: Where, one: _Try, joint: Outcome) -> Cell:
         modality=where[1],
         sign=one.rule.sign,
         threshold=one.rule.threshold,
-        guard=_up(max(distances)) if distances else 0.0,
+        guard=upwards(max(distances)) if distances else 0.0,
     )
 
 
@@ -206,7 +206,8 @@ def _cell_report(where: Where, one: _Try, native: Outcome, rule: Cell | None) ->
     )
 
 
-def _made(plan: CalibrationPlan, found: Estimate, control: Estimate, share: float) -> Made:
+def made(plan: CalibrationPlan, found: Estimate, control: Estimate, share: float) -> Made:
+    """For the file; `share` of all entries is aliased."""
     return Made(
         budget=plan.loss,
         loss=found.value,
@@ -220,7 +221,12 @@ def _made(plan: CalibrationPlan, found: Estimate, control: Estimate, share: floa
     )
 
 
-def _up(value: float) -> float:
+def shadow_budget(apart: Estimate) -> float:
+    """Nats, of a policy whose answers were `apart` from those on full KV."""
+    return max(SHADOW_BUDGET_NATS, round(SHADOW_MARGIN * apart.high, _DIGITS))
+
+
+def upwards(value: float) -> float:
     """The next figure of so many digits above it."""
     unit = 10**_DIGITS
     return (math.floor(value * unit) + 1) / unit

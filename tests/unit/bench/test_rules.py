@@ -5,7 +5,7 @@ import pytest
 
 from bench.rules import at_rate, watching
 from monitors.labels import Modality
-from runtime.kv.reuse import Candidate, ReuseRule
+from runtime.kv.reuse import Candidate, Likeness, ReuseRule
 from runtime.quality.policies import Seen
 
 SEEN: list[Seen] = [
@@ -16,7 +16,10 @@ SEEN: list[Seen] = [
 
 
 def candidate(modality: Modality, nats: float, number: int = 0) -> Candidate:
-    return Candidate(1, modality, nats, number.to_bytes(4), distance=lambda: 0.0)
+    def unread() -> Likeness:
+        raise AssertionError("no rule by entropy alone reads K and V")
+
+    return Candidate(1, modality, nats, number.to_bytes(4), likeness=unread)
 
 
 def picked(rule: ReuseRule) -> list[float]:

@@ -16,6 +16,7 @@ from runtime.kv.calibration import (
     load_policy,
     write,
 )
+from runtime.kv.learned import INPUTS, Learned
 from runtime.kv.reuse import SHADOW_BUDGET_NATS, LowEntropy, ReusePolicy, Sign, off
 from runtime.kv.tokens import MODALITIES
 
@@ -73,9 +74,31 @@ def test_cells_alias_what_they_name_and_nothing_else(tmp_path: Path) -> None:
     assert loaded(tmp_path, cells=[cell()]).shadow_budget == SHADOW_BUDGET_NATS
 
 
+def learned(**changes: Any) -> dict[str, Any]:
+    """Nets of one hidden unit, whose weights are all the same."""
+    cells = [{"layer": 1, "modality": "audio", "weights": [1.0] * (3 * INPUTS + 3)}]
+    return {"limit": 0.001, "guard": 1.5, "cells": cells} | changes
+
+
+def test_a_learned_rule_is_read_with_its_weights(tmp_path: Path) -> None:
+    found = loaded(tmp_path, learned=learned())
+    assert isinstance(found.rule, Learned)
+    assert (found.rule.limit, found.rule.guard) == (0.001, 1.5)
+    assert found.rule.nets[1, A].flat.tolist() == [1.0] * (3 * INPUTS + 3)
+    assert found.threshold(1, A) is None
+    assert found.digest != loaded(tmp_path, learned=learned(limit=0.002)).digest
+
+
 @pytest.mark.parametrize(
     ("file", "says"),
     [
+        ({"learned": learned(), "cells": []}, "both cells and learned"),
+        ({"learned": learned(guard=-1.0)}, "guard of -1.0 is no distance"),
+        ({"learned": learned(cells=learned()["cells"] * 2)}, "layer 1, audio stands there 2 times"),
+        (
+            {"learned": learned(cells=[{"layer": 3, "modality": "text", "weights": [1.0] * 5}])},
+            "layer 3, text: 5 weights make no net",
+        ),
         ({"cells": [cell(layer=2)]}, "layer 2 may not alias on this checkpoint; .*: 1, 3"),
         ({"cells": [cell(), cell()]}, "layer 1, audio stands there 2 times"),
         ({"cells": [cell()], "thresholds": {"text": 0.1}}, "both thresholds and cells"),

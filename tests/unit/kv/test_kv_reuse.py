@@ -13,11 +13,12 @@ from runtime.kv.reuse import (
     Calibrated,
     Candidate,
     CellRule,
+    Likeness,
     LowEntropy,
     ReusePolicy,
     Sign,
+    likenesses,
     off,
-    relative_distances,
     upper_layers,
 )
 from runtime.kv.tokens import CODE
@@ -34,7 +35,16 @@ def entry(layer: int, modality: Modality, nats: float, place: bytes = b"") -> Ca
 
 
 def at_distance(distance: float, nats: float = 0.1) -> Candidate:
-    return Candidate(1, V, nats, b"", lambda: distance)
+    return Candidate(1, V, nats, b"", lambda: like(distance))
+
+
+def like(distance: float) -> Likeness:
+    return Likeness((distance, 0.0), (1.0, 1.0), (1.0, 1.0), (1.0, 1.0))
+
+
+def relative_distances(keys: torch.Tensor, values: torch.Tensor) -> list[float]:
+    found = likenesses(keys, values)
+    return [math.nan if one is None else one.distance for one in found]
 
 
 def aliased(policy: ReusePolicy, modality: Modality, nats: np.ndarray) -> list[int]:
@@ -119,13 +129,13 @@ def test_k_and_v_are_read_only_where_entropy_lets_pass() -> None:
 def test_k_and_v_of_a_block_are_read_once_for_all_layers() -> None:
     read = []
 
-    def distances() -> list[float]:
+    def alike() -> list[Likeness | None]:
         read.append(1)
-        return [math.nan, 0.1, 9.0, 0.3]
+        return [None, like(0.1), like(9.0), like(0.3)]
 
     rule = Calibrated({(layer, A): CellRule(Sign.BELOW, 0.5, guard=0.2) for layer in (1, 3)})
     both, nats = ReusePolicy("on", rule, (1, 3)), np.zeros((4, 2), np.float32)
-    assert both.aliased_layers(CODE[A], nats, b"", distances) == [1]
+    assert both.aliased_layers(CODE[A], nats, b"", alike) == [1]
     assert len(read) == 1
 
 

@@ -11,6 +11,7 @@ from runtime.kv.reuse import (
     SHADOW_BUDGET_NATS,
     AtRandom,
     Candidate,
+    Likeness,
     LowEntropy,
     ReuseRule,
     Sign,
@@ -32,6 +33,10 @@ A, V = (1, Modality.AUDIO), (1, Modality.VIDEO)
 NATS = np.linspace(0.025, 1.0, 40)
 CLIPS = 6
 Harm = Callable[[Where, float, int], float]  # of an alias: its cell, its entropy, its set of clips
+
+
+def at(distance: float) -> Likeness:
+    return Likeness((distance, distance), (0.0, 0.0), (1.0, 1.0), (1.0, 1.0))
 
 
 class Known:
@@ -61,7 +66,7 @@ class Known:
         for nats in NATS:
             place = f"{part} {number} {where} {nats}".encode()
             far = float(nats) if where == A else 2.0
-            if watch.picks(Candidate(*where, float(nats), place, lambda far=far: far)):
+            if watch.picks(Candidate(*where, float(nats), place, lambda far=far: at(far))):
                 cost += self._harm(where, float(nats), part)
         return cost
 

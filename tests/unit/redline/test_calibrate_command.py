@@ -8,11 +8,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from monitors.labels import Modality
+from monitors.redlines import EntropyThresholds
 from redline import calibrate
 from redline.cli import app
-from runtime.kv.calibration import CALIBRATION_FILE, Calibration, Cell
+from runtime.kv.calibration import CALIBRATION_FILE, Calibration, Cell, load_policy
+from runtime.kv.learned import Learned
 from runtime.kv.reuse import Sign
 from runtime.quality.bootstrap import Estimate
+from runtime.quality.calibrate_learned import LearnedReport
 from runtime.quality.calibration_report import CalibrationPlan, CalibrationReport, CellReport
 
 run = CliRunner().invoke
@@ -161,6 +164,28 @@ def test_a_shipped_checkpoint_is_calibrated_and_the_control_is_told(
     assert found.joint.high <= 0.003
     assert found.random_share > 0.5
     assert "%" in result.stderr  # the bar
+
+
+def test_a_learned_policy_is_trained_verified_and_loaded_again(
+    shipped_checkpoint: Path, tmp_path: Path
+) -> None:
+    target, out = tmp_path / CALIBRATION_FILE, tmp_path / "report.json"
+    asked = ["calibrate", "--model", str(shipped_checkpoint), "--clips", "2", "--seed", "4"]
+    result = run(app, [*asked, "--policy", "learned", "--to", str(target), "--json", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "foretold" in result.stdout
+    found = msgspec.json.decode(out.read_bytes(), type=LearnedReport)
+    assert found.joint.high <= 0.003
+    assert found.random_share > 0.0
+    rule = load_policy(tmp_path, found.weights_digest, 4, None, EntropyThresholds()).rule
+    assert isinstance(rule, Learned)
+    assert found.calibration is not None
+    assert found.calibration.learned is not None
+    assert (rule.limit, rule.guard) == (
+        found.calibration.learned.limit,
+        found.calibration.learned.guard,
+    )
+    assert {where[0] for where in rule.nets} == {1}
 
 
 def test_the_plan_is_what_the_options_say() -> None:
