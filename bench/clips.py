@@ -16,6 +16,7 @@ from runtime.kv.cache import KvCache
 from runtime.kv.reuse import ReusePolicy, off
 from runtime.kv.sequence import Sequence
 from runtime.model import attention
+from runtime.model.checkpoint import Checkpoint
 from runtime.model.processor import Processor
 from runtime.model.thinker import Thinker
 from runtime.quality.held_out import Sample, draw
@@ -60,8 +61,8 @@ def asking(sample: Sample, *, write: bool, max_tokens: int = 64) -> tuple[Genera
 class Marked(Dictated):
     """Keeps whether the model would have said what is dictated."""
 
-    def __init__(self) -> None:
-        super().__init__(shipped())
+    def __init__(self, loaded: Checkpoint) -> None:
+        super().__init__(loaded)
         self.agrees: list[bool] = []
 
     def next_tokens(self, hidden: Tensor) -> list[int]:
@@ -71,13 +72,15 @@ class Marked(Dictated):
 
 
 class ClipRun:
-    """One cache, every step observed, so that a rule sees all that it can."""
+    """One cache, every step observed, so that a rule sees all that it can. `loaded`: by default
+    the shipped checkpoint on the CPU."""
 
-    def __init__(self, reuse: ReusePolicy | None = None) -> None:
+    def __init__(self, reuse: ReusePolicy | None = None, loaded: Checkpoint | None = None) -> None:
+        loaded = loaded or shipped()
         attention.register()
         self.entries = 0  # (layer, block) entries of all tables so far
         self.sequence: Sequence | None = None  # of the latest clip
-        self._thinker = Marked()
+        self._thinker = Marked(loaded)
         settings = EngineSettings(
             name="bench",
             version="",
@@ -85,8 +88,8 @@ class ClipRun:
             observe_every=1,
             reuse=reuse or off("native"),
         )
-        self.kv: KvCache[Any] = build_cache(shipped(), settings)
-        self._processor = Processor(shipped())
+        self.kv: KvCache[Any] = build_cache(loaded, settings)
+        self._processor = Processor(loaded)
         self._forward = Forward(self._thinker, self.kv, clock=lambda: 0.0)
 
     def dictate(self, sample: Sample, between: Callable[[], None] = lambda: None) -> Heard:

@@ -21,8 +21,12 @@ class Received:
     """Attention mass that each block of a sequence received on sampled steps."""
 
     def __init__(self, layers: int) -> None:
-        self._mass = np.zeros((layers, _FIRST))
-        self._looks = np.zeros(_FIRST)
+        self._mass = np.zeros((layers, _FIRST), np.float32)
+        self._looks = np.zeros(_FIRST, np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        return self._mass.nbytes + self._looks.nbytes
 
     def note(self, mass: Mass) -> None:
         """Of one query, `(layers, blocks)`: all blocks that there are by now."""
@@ -31,12 +35,12 @@ class Received:
         self._mass[:, :blocks] += mass
         self._looks[:blocks] += 1
 
-    def mass(self, blocks: int) -> Mass:
+    def mass(self, blocks: int) -> NDArray[np.float32]:
         """`(layers, blocks)`, of all looks together."""
         self._fit(blocks)
         return self._mass[:, :blocks]
 
-    def looks(self, blocks: int) -> Mass:
+    def looks(self, blocks: int) -> NDArray[np.float32]:
         """`(blocks,)`: how often each was there to be looked at."""
         self._fit(blocks)
         return self._looks[:blocks]
@@ -79,7 +83,8 @@ class Experience:
         share = self._share / np.where(known, self._looks, 1.0)
         each = np.where(known, share / np.maximum(self._crowd(cells), 1), 1.0 / max(1, blocks))
         looks = received.looks(blocks)
-        return (PRIOR_LOOKS * each[:, cells] + received.mass(blocks)) / (PRIOR_LOOKS + looks)
+        mass = PRIOR_LOOKS * each[:, cells] + received.mass(blocks)
+        return (mass / (PRIOR_LOOKS + looks)).astype(np.float64)
 
     def _crowd(self, cells: Cells) -> Cells:
         """Blocks in each cell."""

@@ -53,7 +53,7 @@ class PageTable:
     def nbytes(self) -> int:
         """Of the table itself."""
         every = (self._pages, self._block_of, self._offset_of, self._codes)
-        return sum(array.nbytes for array in every)
+        return sum(array.nbytes for array in every) + self.received.nbytes
 
     @property
     def block_of(self) -> NDArray[np.int32]:

@@ -156,7 +156,10 @@ class Tiers:
     def _restore(self, running: Sequence[Running], room: float) -> int:
         """Host pages of running sequences come back, the warmest first, to fill `room` bytes."""
         pool = self._pool
-        slots = self._slots(running, pool.records.on_host_pages())
+        away = pool.records.on_host_pages() & (pool.records.uses > 0)
+        if not away.any():  # as in nearly every step
+            return 0
+        slots = self._slots(running, away)
         order = np.argsort(-slots.expected)[: self._most]
         fits = np.cumsum(pool.records.size[slots.leaders[order]]) <= room
         return pool.moves.fetch(slots.leaders[order[fits]])

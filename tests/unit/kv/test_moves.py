@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from runtime.kv.formats import Format
 from runtime.kv.pool import PagePool, StaleEpoch
@@ -96,3 +97,81 @@ def test_a_sweep_drops_what_is_under_way(tiny: TinyText) -> None:
     kv.sweep()
     kv.settle()
     assert kv.tiers.refused == 0  # nothing of it is left to arrive
+
+
+def test_compaction_frees_an_extent_and_keeps_what_pages_hold() -> None:
+    p = pool(extents=12)
+    books = p.arena.books
+    pages = filled(p, 60)
+    p.moves.quantise(pages)
+    per = books.per(int(p.records.size[pages[0]]))
+    assert len(pages) > 2 * per
+    kept = pages[::3]  # scattered over all extents
+    p.release(np.setdiff1d(pages, kept))
+    keys, values = p.gather(kept)
+    stock, used = books.stock, books.used_bytes
+    assert p.moves.compact() == 1
+    assert books.stock == stock + 1
+    assert books.used_bytes == used
+    after = p.gather(kept)
+    assert torch.equal(after[0], keys)
+    assert torch.equal(after[1], values)
+    while p.moves.compact():
+        pass
+    assert books.stock == books.count - -(-len(kept) // per)
+
+
+def test_a_full_slab_has_nothing_to_compact() -> None:
+    p = pool()
+    pages = filled(p, 8)
+    p.moves.quantise(pages)
+    assert p.moves.compact() == 0  # one extent, and no other to bring its pages to
+
+
+def test_compaction_brings_partners_along(tiny: TinyText) -> None:
+    kv = cache(storage=Format.SUBSPACE, subspace=tiny.subspace(3.0))
+    runs = [opened(kv, prompt((T, 200), seed=seed)) for seed in range(4)]
+    for running in runs:
+        tiny.prefill(kv, running)
+    for running in runs[::2]:
+        kv.close(running)
+    while kv._index.evict():
+        pass
+    matrix = runs[1].table.matrix()
+    before = kv.pool.gather(np.unique(matrix[:, :1]))
+    exact = tiny.dense(runs[1].tokens, [5])[-1]
+    assert kv.pool.moves.compact() > 0
+    assert kv.check() == ()
+    assert torch.equal(kv.pool.gather(np.unique(matrix[:, :1]))[0], before[0])
+    hidden = tiny.paged(kv, [(runs[1], [5])])[0]
+    assert float((hidden[0] - exact).norm() / exact.norm()) < 0.3
+
+
+def test_the_warmest_pages_come_back_first_and_only_up_to_the_low_mark(tiny: TinyText) -> None:
+    kv = cache(limits=TierLimits(high=1.0, low=0.0))
+    running = opened(kv, LONG)
+    tiny.prefill(kv, running, observed=True)
+    table, pool = running.table, kv.pool
+    pool.moves.offload(np.unique(table.matrix()[:, 1:-1]))
+    room = 12 * int(pool.records.size[table.matrix()[0, 1]])
+    low = (pool.live_bytes() + room + 1) / pool.arena.nbytes
+    kv.tiers.limits = TierLimits(high=0.8, low=low)
+    assert kv.settle() == 12
+    assert kv.settle() == 0
+    expected = kv.tiers.experience.expected(table.received, running.cells())[:, 1:-1]
+    away = pool.records.on_host[table.matrix()[:, 1:-1]]
+    assert expected[away].max() <= expected[~away].min()
+
+
+def test_what_the_next_slice_will_write_is_kept_free(tiny: TinyText) -> None:
+    long = prompt((V, 1000))
+    kv = cache(pool_bytes=546_000, storage=Format.INT8)
+    running = opened(kv, long)
+    while not running.prefilled:
+        at = running.table.length
+        tiny.paged(kv, [(running, long.ids[at : at + 256].tolist())])
+        while kv.settle():
+            pass
+        usable = kv.pool.arena.native_pages * kv.pool.shape.native_bytes
+        assert kv.pool.live_bytes() + running.upcoming <= usable
+    assert kv.check() == ()
