@@ -39,14 +39,16 @@ def test_two_minutes_of_video_stay_within_a_pool_of_a_sixth_of_their_size(form: 
     assert native_bytes(driver, finished.prompt_tokens) > 6 * driver.engine._cache.pool.arena.nbytes
 
 
-def test_short_requests_beside_a_long_one_are_served_before_it_ends() -> None:
-    driver = Driver(shipped(), pool_bytes=2_400_000, host_bytes=2_400_000, storage=Format.INT8)
+def test_short_requests_find_room_beside_a_long_one_and_end_before_it() -> None:
+    driver = Driver(shipped(), pool_bytes=1_500_000, host_bytes=2_400_000, storage=Format.INT8)
     driver.submit(long_request(2))
     driver.step(4)
     assert driver.engine._cache.live_sequences == 1
     names = [f"short {n}" for n in range(3)]
     for n, name in enumerate(names):
         driver.submit(ask(name, "hello", media=n % 2, max_tokens=4))
+    driver.step()
+    assert driver.engine._cache.live_sequences == 4  # while it is still being read
     until_done(driver, *names)
     assert driver.of("long", Finished) == []
     until_done(driver, "long")
