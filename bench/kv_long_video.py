@@ -24,7 +24,7 @@ SETTINGS = EngineSettings("bench", "", pool_bytes=0)
 MB = 1e6
 
 # Pool bytes for a minute of video: far below native, and below what the policy would fill alone.
-PER_MINUTE = {Format.SUBSPACE: 120_000, Format.INT8: 600_000, Format.INT4: 400_000}
+PER_MINUTE = {Format.SUBSPACE: 180_000, Format.INT8: 600_000, Format.INT4: 400_000}
 LEAST = 1_200_000  # a slice of a prompt is native before it is packed, however short the video
 NATIVE_PER_MINUTE = 6_000_000
 
