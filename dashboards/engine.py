@@ -185,11 +185,16 @@ def entropy() -> Panel:
 
 
 def aliases() -> Panel:
+    by = "version, modality"
+    share = (
+        f"{_sum(by, catalog.ALIAS_PAGES)}"
+        f" / on (version) group_left () {_sum('version', catalog.TABLE_ENTRIES)}"
+    )
     return curves(
-        "Aliased pages",
-        "Page-table entries that point at the layer below (S1.2).",
-        [over_time(_sum("version, modality", catalog.ALIAS_PAGES), "{{modality}} {{version}}")],
-        PLAIN,
+        "Alias rate",
+        "Share of all page-table entries of running requests that point at the layer below (S1.2).",
+        [over_time(share, "{{modality}} {{version}}")],
+        SHARE,
     )
 
 
@@ -200,7 +205,7 @@ def shadow() -> Panel:
         "computed again; and how often that turned reuse off.",
         [
             over_time(
-                _ratio("version", catalog.SHADOW_NATS, catalog.SHADOW_TOKENS),
+                _ratio("version", catalog.SHADOW_NATS, catalog.SHADOW_CHECKS),
                 "divergence {{version}}",
                 "A",
             ),

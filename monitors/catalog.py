@@ -108,6 +108,13 @@ HOST_BYTES = Metric(
 RESERVED_BYTES = Metric(
     "redline_kv_reserved_bytes", Kind.GAUGE, "Bytes the pool holds allocated in all.", (_V,)
 )
+DEVICE_BYTES = Metric(
+    "redline_kv_device_bytes", Kind.GAUGE,
+    "Bytes the engine holds of its accelerator, by the device's own allocator.", (_V,),
+)  # fmt: skip
+TABLE_ENTRIES = Metric(
+    "redline_kv_table_entries", Kind.GAUGE, "Page-table entries of running requests.", (_V,)
+)
 ALIAS_PAGES = Metric(
     "redline_kv_alias_pages", Kind.GAUGE,
     "Page-table entries that point at the layer below (S1.2).", (_V, _L, _M),
@@ -277,8 +284,8 @@ HEARTBEAT_AGE = Metric(
 
 DATA_PLANE: tuple[Metric, ...] = (
     ENTROPY_THRESHOLD, RESIDENCY_HIT_MASS, RESIDENCY_LOOKUP_MASS, LIVE_BYTES, EVICTABLE_BYTES,
-    HOST_BYTES, RESERVED_BYTES, ALIAS_PAGES, ENTROPY_SUM, ENTROPY_COUNT,
-    TOKEN_ENTROPY_SUM, TOKEN_ENTROPY_COUNT, PREFIX_HIT_TOKENS,
+    HOST_BYTES, RESERVED_BYTES, DEVICE_BYTES, TABLE_ENTRIES, ALIAS_PAGES, ENTROPY_SUM,
+    ENTROPY_COUNT, TOKEN_ENTROPY_SUM, TOKEN_ENTROPY_COUNT, PREFIX_HIT_TOKENS,
     PREFIX_LOOKUP_TOKENS, PREFIX_EVICTIONS, ENCODER_HITS, ENCODER_LOOKUPS, BLOCK_FILL, POOL_EPOCH,
     REUSE_ON, SHADOW_CHECKS, SHADOW_NATS, SHADOW_TOKENS, SHADOW_AGREED, SHADOW_TRIPS, FIRST_OUTPUT,
     OVERDUE, FAULTS, REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED,

@@ -32,6 +32,8 @@ WARM_AFTER = 20  # requests of one pool epoch
 
 _ENGINE_GAUGES: tuple[tuple[Metric, Callable[[Snapshot], float | None]], ...] = (
     (catalog.RESERVED_BYTES, lambda snapshot: snapshot.reserved_bytes),
+    (catalog.DEVICE_BYTES, lambda snapshot: snapshot.device_bytes),
+    (catalog.TABLE_ENTRIES, lambda snapshot: snapshot.table_entries),
     (catalog.BLOCK_FILL, lambda snapshot: snapshot.block_fill),
     (catalog.POOL_EPOCH, lambda snapshot: snapshot.pool_epoch),
     (catalog.REUSE_ON, lambda snapshot: float(snapshot.reuse == "on")),

@@ -196,6 +196,8 @@ class Engine:
             encoder_hits=cache.encoders.hits,
             encoder_lookups=cache.encoders.lookups,
             reserved_bytes=cache.reserved_bytes(),
+            device_bytes=cache.device_bytes(),
+            table_entries=cache.table_entries,
             block_fill=cache.fill_rate(),
             running=running,
             waiting=len(self._requests) - running,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from monitors.cache_table import CacheCell
@@ -267,6 +268,16 @@ class KvCache(Generic[T]):
         bases = 0 if self.pool.contents.subspace is None else self.pool.contents.subspace.nbytes
         pages = self.pool.arena.nbytes + self._scratch.nbytes + bases
         return pages + self._index.state_bytes + self.encoders.nbytes
+
+    def device_bytes(self) -> int | None:
+        """All that this process holds of its device, by the device's allocator; `None` on a CPU."""
+        device = self.pool.device
+        return torch.cuda.memory_reserved(device) if device.type == "cuda" else None
+
+    @property
+    def table_entries(self) -> int:
+        """Of running sequences: a page of a layer and block each."""
+        return sum(sequence.taken for sequence in self._sequences)
 
     @property
     def prefix_evictions(self) -> int:

@@ -240,6 +240,8 @@ class Snapshot(Wire, frozen=True, tag="snapshot"):
     encoder_hits: int
     encoder_lookups: int
     reserved_bytes: int
+    device_bytes: int | None  # by the device's own allocator; None: it has none
+    table_entries: int  # of running requests
     block_fill: float | None
     running: int
     waiting: int

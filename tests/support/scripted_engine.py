@@ -269,6 +269,8 @@ class ScriptedEngine:
             encoder_hits=0,
             encoder_lookups=0,
             reserved_bytes=1000 * PAGE_BYTES,
+            device_bytes=None,
+            table_entries=0,
             block_fill=None,
             running=len(self.running),
             waiting=int(self.shed),  # nothing ever waits here: shows that the order came

@@ -73,6 +73,8 @@ def test_what_the_shadow_check_found_is_counted_and_table_one_says_why_reuse_is_
         encoder_hits=0,
         encoder_lookups=0,
         reserved_bytes=0,
+        device_bytes=None,
+        table_entries=0,
         block_fill=None,
         running=0,
         waiting=0,
@@ -100,7 +102,8 @@ def test_what_the_caches_did_is_shown_as_the_engine_counted_it(book: Book) -> No
     snapshot = Snapshot(
         pool_epoch=1, kv=KvRung.NATIVE, cells=(), prefix_hit_tokens=11, prefix_lookup_tokens=12,
         prefix_evictions=13, encoder_hits=14, encoder_lookups=15, reserved_bytes=0,
-        block_fill=None, running=0, waiting=0, busy_s=0.0, steps=0, reuse="on", live_sequences=0,
+        device_bytes=7, table_entries=8, block_fill=None, running=0, waiting=0, busy_s=0.0,
+        steps=0, reuse="on", live_sequences=0,
     )  # fmt: skip
     book.snapshot("v2", snapshot)
     for counter, total in (
@@ -111,3 +114,5 @@ def test_what_the_caches_did_is_shown_as_the_engine_counted_it(book: Book) -> No
         (catalog.ENCODER_LOOKUPS, 15.0),
     ):
         assert f'{counter.name}{{version="v2"}} {total}' in shown(book)
+    for gauge, value in ((catalog.DEVICE_BYTES, 7.0), (catalog.TABLE_ENTRIES, 8.0)):
+        assert f'{gauge.name}{{version="v2"}} {value}' in shown(book)
