@@ -15,10 +15,12 @@ BAR, GOAL = 3.78, 5.5  # the article's 87 -> 23 GB (S1.5), and ours
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes at their highest, and of a bf16 `DynamicCache` of the same tokens."""
+    """Bytes at their highest, and of a bf16 `DynamicCache` of the same tokens. `unpacked`: what
+    one read was unpacked into at most, which is given back at once and not in `peak`."""
 
     peak: int
     bf16: int
+    unpacked: int
 
     @property
     def ratio(self) -> float:
@@ -39,12 +41,16 @@ def held(kv: KvCache[Any], sequences: Iterable[Sequence]) -> Held:
         + records
         + sum(table.nbytes for table in tables)
         + (0 if subspace is None else subspace.nbytes),
+        unpacked=pool.contents.widest,
         bf16=tokens * pool.layers * 2 * pool.shape.channels * torch.bfloat16.itemsize,
     )
 
 
 def said(what: str, found: Held, cost: str, *, target: float | None = BAR) -> Figure:
     """The ratio, and what it cost in quality."""
-    peer = f"bf16 DynamicCache: {found.bf16:,} bytes, here {found.peak:,}; {cost}; goal {GOAL}"
+    peer = (
+        f"bf16 DynamicCache: {found.bf16:,} bytes, here {found.peak:,}, unpacked"
+        f" {found.unpacked:,} at a time; {cost}; goal {GOAL}"
+    )
     bar = f"peak KV bytes, {what}"
     return Figure(bar, found.ratio, "times fewer", target, peer, Direction.AT_LEAST)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bench.board import Figure, unmeasured
-from bench.kv_bytes import Held, held, said
+from bench.kv_bytes import BAR, Held, held, said
 from bench.models import TextModel, shipped, smol
 from bench.paged_text import Ids, PagedText, held_out, pool_bytes, prompt, settings
 from bench.smollm import WeightsMissing
@@ -68,7 +68,9 @@ def _of_clips(seconds: int, count: int) -> Iterator[Figure]:
         low, high = -100 * lost.high, -100 * lost.low
         cost = f"exact match lost: {-100 * lost.value:.2f} [{low:.2f}, {high:.2f}] points"
         what = f"tiny, clips of {seconds} s, {name}"
-        yield said(f"{what}, {TOGETHER} at once", _clips(policy, seconds, TOGETHER), cost)
+        bar = BAR if policy.storage is Format.SUBSPACE else None
+        together = _clips(policy, seconds, TOGETHER)
+        yield said(f"{what}, {TOGETHER} at once", together, cost, target=bar)
         alone = _clips(policy, seconds, 1)
         yield said(f"{what}, one alone", alone, "the bases weigh on one alone", target=None)
 
@@ -113,7 +115,8 @@ def _of_texts(model: TextModel, *, quick: bool) -> Iterator[Figure]:
         after, found = dictated(model, texts, storage, subspace)
         lost = bootstrap((after - before).mean(1) / before.mean())
         cost = f"NLL lost: {100 * lost.value:.2f} [{100 * lost.low:.2f}, {100 * lost.high:.2f}] %"
-        yield said(f"{model.name}, {count} texts of {CONTEXT + tail} tokens, {name}", found, cost)
+        what = f"{model.name}, {count} texts of {CONTEXT + tail} tokens, {name}"
+        yield said(what, found, cost, target=None if subspace is None else BAR)
 
 
 def learned(model: TextModel) -> SubspaceFit:
