@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.bases import learned
 from bench.board import Figure, unmeasured
 from bench.kv_bytes import BAR, Held, held, said
 from bench.models import TextModel, shipped, smol
@@ -21,8 +22,6 @@ from monitors.redlines import RedLines
 from monitors.rungs import RUNGS
 from runtime.engine.build import EngineSettings
 from runtime.kv.cache import KvCache
-from runtime.kv.collect import unrotated
-from runtime.kv.fitting import SubspaceFit
 from runtime.kv.formats import Format
 from runtime.kv.sequence import Sequence
 from runtime.kv.subspace import Subspace
@@ -44,7 +43,6 @@ SECONDS = (8, 16)  # of a clip
 ANSWER_TOKENS = 64
 CONTEXT, TAIL, TEXTS = 2048, 512, 8
 QUICK_TAIL, QUICK_TEXTS = 64, 2
-LEARNED_TEXTS = 8  # of CONTEXT tokens, for the bases
 BITS = (2.83, 3.25, 3.5)
 
 
@@ -117,17 +115,6 @@ def _of_texts(model: TextModel, *, quick: bool) -> Iterator[Figure]:
         cost = f"NLL lost: {100 * lost.value:.2f} [{100 * lost.low:.2f}, {100 * lost.high:.2f}] %"
         what = f"{model.name}, {count} texts of {CONTEXT + tail} tokens, {name}"
         yield said(what, found, cost, target=None if subspace is None else BAR)
-
-
-def learned(model: TextModel) -> SubspaceFit:
-    """From texts that stand elsewhere than the held-out ones."""
-    fit = SubspaceFit(model.layers, model.shape.channels)
-    for ids in held_out(model, LEARNED_TEXTS, CONTEXT, seed=1):
-        run = PagedText(model, settings(model, pool_bytes(model, CONTEXT)))
-        sequence = run.open(prompt(ids), 1)
-        run.prefill(sequence)
-        fit.add(*unrotated(run.kv, sequence, model.rotary))
-    return fit
 
 
 def dictated(

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from bench.bases import bases
 from bench.board import Direction, Figure
 from bench.models import TextModel, on_both
 from bench.paged_text import PagedText, held_out, pool_bytes, prompt, settings
 from bench.timing import Seconds, interleave, ratio, seconds_of
-from monitors.contract import KvRung
+from runtime.kv.formats import Format
 from runtime.kv.sequence import Sequence
 
 CONTEXTS = {"tiny": (512, 4096, 16_384), "SmolLM2-135M": (512, 2048, 8000)}
@@ -28,21 +29,22 @@ def figures(*, quick: bool) -> list[Figure]:
 def _of(model: TextModel, *, quick: bool) -> Iterator[Figure]:
     contexts = QUICK_CONTEXTS if quick else CONTEXTS[model.name]
     steps = QUICK_STEPS if quick else STEPS
-    arms = {rung: Arm(model, rung, contexts[-1] + len(contexts) * 2 * steps) for rung in KvRung}
+    longest = contexts[-1] + len(contexts) * 2 * steps
+    arms = {form: Arm(model, form, longest) for form in Format}
     for context in contexts:
         for arm in arms.values():
             arm.reach(context)
-        taken = interleave({rung.name: arm.step for rung, arm in arms.items()}, steps)
+        taken = interleave({form.name: arm.step for form, arm in arms.items()}, steps)
         yield from _said(model, context, taken, quick=quick)
 
 
 class Arm:
     """One sequence in one format, which grows from context to context."""
 
-    def __init__(self, model: TextModel, rung: KvRung, longest: int) -> None:
+    def __init__(self, model: TextModel, storage: Format, longest: int) -> None:
         room = pool_bytes(model, longest)
-        self._run = PagedText(model, settings(model, room))
-        self._run.kv.set_kv(rung)
+        subspace = bases(model) if storage is Format.SUBSPACE else None
+        self._run = PagedText(model, settings(model, room, storage=storage, subspace=subspace))
         (self._ids,) = held_out(model, 1, longest)
         self._sequence: Sequence = self._run.open(prompt(self._ids), max_new=1)
 
@@ -69,7 +71,7 @@ def _said(
     model: TextModel, context: int, taken: dict[str, Seconds], *, quick: bool
 ) -> Iterator[Figure]:
     where = f"{model.name}, {context} tokens"
-    native = taken[KvRung.NATIVE.name]
+    native = taken[Format.NATIVE.name]
     again = _recompute(model, context, 1 if quick else RECOMPUTED)
     for name, seconds in taken.items():
         milliseconds = 1e3 * float(np.median(seconds))
@@ -80,7 +82,7 @@ def _said(
             f" a step here: {milliseconds:.1f} ms",
             Direction.AT_LEAST, gain.low, gain.high,
         )  # fmt: skip
-        if name != KvRung.NATIVE.name:
+        if name != Format.NATIVE.name:
             gain = ratio(native, seconds)
             yield Figure(
                 f"decode, {name.lower()} over native pages: {where}", gain.value, "x", None,
