@@ -13,10 +13,13 @@ from runtime.kv.table import PageTable
 def decide(sequence: Sequence, reuse: ReusePolicy, entropy: EntropyBuffer) -> None:
     """Settle the blocks that are 64 tokens behind by now (DESIGN 5): they may point below."""
     table = sequence.table
+    if table.length < sequence.decides_at:
+        return
     while sequence.decided < table.complete():
         index = sequence.decided
         tokens = table.tokens_of(index)
-        if tokens.stop > table.length - NEWEST_TOKENS:
+        sequence.decides_at = tokens.stop + NEWEST_TOKENS
+        if table.length < sequence.decides_at:
             return
         sequence.decided += 1
         if reuse.on and index >= SINK_BLOCKS:

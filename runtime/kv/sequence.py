@@ -47,6 +47,7 @@ class Sequence:
     need: Need  # what it may come to take in all
     cached: int = 0  # prompt tokens found in the cache
     decided: int = 0  # blocks whose reuse is settled
+    decides_at: int = 0  # tokens it must have for the next one
     packed: int = 0  # blocks whose pages are in the storage form, ...
     packed_waiting: int = 0  # ... and those of layers that waited for the decision
     indexed: int = 0  # blocks that are in the index
