@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bench.board import Direction, Figure, unmeasured
 from bench.clips import POOL_BYTES
-from bench.learned_rules import Scored, Watch, at_rate, foretold
+from bench.learned_rules import Watch, at_rate, foretold
 from bench.models import shipped, smol
 from bench.paged_text import PagedText, as_modalities, held_out, pool_bytes, prompt, settings
 from bench.smollm import WeightsMissing
@@ -31,7 +31,7 @@ from runtime.quality.bootstrap import Estimate, bootstrap
 from runtime.quality.calibration_report import CalibrationPlan
 from runtime.quality.calibration_runs import Outcome, Runs
 from runtime.quality.learning import gather, train
-from runtime.quality.policies import NEVER
+from runtime.quality.policies import NEVER, Tally
 
 RATE = 0.1  # of all entries (layer, block)
 CLIPS, QUICK_CLIPS = 30, 6  # to learn from, and as many to compare on
@@ -85,7 +85,7 @@ def _compared(subject: Subject) -> Iterator[Figure]:
     full = [subject.answer(sample, NEVER) for sample in subject.comparing]
     lost: dict[str, list[float]] = {}
     for name, rule in at_rate(RATE * entries / len(watch.seen), watch.seen, nets).items():
-        scored = Scored(rule)
+        scored = Tally(rule)
         said = [subject.answer(sample, scored) for sample in subject.comparing]
         lost[name] = [a.nats - b.nats for a, b in zip(said, full, strict=True)]
         share = 100 * scored.aliased / sum(one.entries for one in full)

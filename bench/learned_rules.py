@@ -11,8 +11,7 @@ from bench import rules
 from monitors.labels import Modality
 from runtime.kv.learned import Floats, Learned, Net, inputs
 from runtime.kv.reuse import AtRandom, Candidate, ReuseRule
-
-Where = tuple[int, Modality]
+from runtime.quality.calibration_runs import Where
 
 
 @dataclass(frozen=True)
@@ -39,26 +38,6 @@ class Watch:
         where = (entry.layer, entry.modality)
         self.seen.append(Seen(where, entry.nats, entry.distance(), inputs(entry)))
         return False
-
-
-@dataclass
-class Scored:
-    """Another rule, and how many entries it picked."""
-
-    rule: ReuseRule
-    aliased: int = 0
-
-    @property
-    def words(self) -> str:
-        return self.rule.words
-
-    def threshold(self, layer: int, modality: Modality) -> float | None:
-        return self.rule.threshold(layer, modality)
-
-    def picks(self, entry: Candidate) -> bool:
-        picked = self.rule.picks(entry)
-        self.aliased += picked
-        return picked
 
 
 @dataclass(frozen=True)

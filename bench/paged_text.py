@@ -13,12 +13,11 @@ from torch import Tensor
 from bench import smollm, text
 from bench.models import TextModel
 from monitors.labels import Modality
-from runtime.engine.scheduler import PREFILL_TOKENS
 from runtime.kv.cache import KvCache
 from runtime.kv.cache_settings import CacheSettings
 from runtime.kv.sequence import Sequence
 from runtime.kv.slabs import EXTENT_PAGES
-from runtime.kv.tokens import CODE, TEXT, PromptTokens, layout
+from runtime.kv.tokens import CODE, PREFILL_TOKENS, TEXT, PromptTokens, layout
 
 Ids = NDArray[np.int64]
 SLICE = 16  # tokens dictated a step

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from runtime.engine.request import Request, segments_in
-from runtime.engine.scheduler import PREFILL_TOKENS
 from runtime.kv.cache import KvCache
 from runtime.kv.sequence import Sequence as Cached
 from runtime.kv.slabs import PoolExhausted
 from runtime.kv.step import PagedStep, Span
+from runtime.kv.tokens import PREFILL_TOKENS
 from runtime.model.prompt import Segment
 from runtime.model.thinker import SegmentEmbedding, Thinker, pack
 

@@ -9,7 +9,6 @@ from monitors.labels import Lane, Modality
 from monitors.redlines import LatencyLines, SchedulerLines
 from runtime.engine.lanes import ORDER, Urgency, by_urgency
 
-PREFILL_TOKENS = 256  # of one slice: nothing more urgent waits longer than that
 TEXT_TOKEN_S = 0.05  # a reader's pace: when the next text token is due
 
 _LANE_OF = {

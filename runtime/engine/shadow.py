@@ -131,9 +131,9 @@ class ShadowCheck:
             self._run(check)
         except PoolExhausted:
             self._end(check)
-        except Exception:
+        except Exception as err:
             log.exception("a shadow check failed", extra={"request_id": check.request.request_id})
-            self._end(check)
+            self._trip(f"a check failed with {type(err).__name__}: {err}")  # unwatched is unsafe
         return True
 
     def stand_back(self) -> None:

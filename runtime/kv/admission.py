@@ -12,8 +12,8 @@ from runtime.kv.account import evictable_bytes
 from runtime.kv.pool import PagePool
 from runtime.kv.sequence import Need
 from runtime.kv.sequence import Sequence as Running
+from runtime.kv.tokens import PREFILL_TOKENS
 
-SLICE_TOKENS = 256  # written in one step at most, in native pages, before they are packed
 LONG_SHARE = 0.5  # of the device, that a sequence too long for it may come to keep
 
 
@@ -89,9 +89,10 @@ def _owed(running: Collection[Running]) -> int:
 
 
 def _in_a_slice(blocks: Sequence[tuple[int, int]]) -> int:
-    """Blocks that one slice can touch at most: short runs of a modality make many."""
+    """Blocks that one slice can touch at most, all native until they are packed behind the step:
+    short runs of a modality make many."""
     starts = np.array([start for start, _ in blocks])
-    begun = np.searchsorted(starts, starts + SLICE_TOKENS) - np.arange(len(starts))
+    begun = np.searchsorted(starts, starts + PREFILL_TOKENS) - np.arange(len(starts))
     return min(len(blocks), int(begun.max(initial=0)) + 1)
 
 

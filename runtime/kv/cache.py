@@ -93,11 +93,6 @@ class KvCache(Generic[T]):
 
     # ------------------------------------------------------------ a sequence's life
     @property
-    def capacity(self) -> int:
-        """Native pages a single sequence could ever have."""
-        return self.pool.arena.native_pages
-
-    @property
     def usual_forms(self) -> set[int]:
         """Of pages that no pressure has touched."""
         return {Format.NATIVE, *self._packer.forms}

@@ -48,6 +48,8 @@ class Packer:
         if self.storage is Format.NATIVE:
             return
         complete, decided = sequence.table.complete(), sequence.decided
+        if (complete, decided) == (sequence.packed, sequence.packed_waiting):
+            return
         new = slice(sequence.packed, complete)
         self._pack(sequence.table, self._prompt, new)
         self._quantise(sequence.table, self._waiting, new, WAITING_FORM)

@@ -126,10 +126,6 @@ class PagePool:
         self.arena.rows[rows] = keys.to(self.shape.dtype)
         self.arena.rows[rows + PAGE_TOKENS] = values.to(self.shape.dtype)
 
-    def read(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """K and V, each `(*rows.shape, kv_heads, head_dim)`, of tokens on native pages."""
-        return self.arena.rows[rows], self.arena.rows[rows + PAGE_TOKENS]
-
     def copy(self, source: Pages, target: Pages) -> None:
         """The content of native pages to other native pages."""
         rows = self.arena.rows.view(-1, PAGE_ROWS, *self.shape.half[1:])

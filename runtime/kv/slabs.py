@@ -36,7 +36,7 @@ class Extents:
         self.extent_bytes = extent_bytes
         self.count = 0
         self.used_bytes = 0
-        self.peak_bytes = 0  # the most that was used since `mark_peak`
+        self.peak_bytes = 0  # the most that was ever used
         self._stock: list[int] = []
         self._open: dict[int, dict[int, list[int]]] = {}  # size -> extent -> its free slots
         self._served: dict[int, int] = {}  # size -> extents that serve it
@@ -99,10 +99,6 @@ class Extents:
         places = [self.allocate(size) for _ in taken] if others else []
         room[extent] = free
         return (taken, places) if others else None
-
-    def mark_peak(self) -> None:
-        """Measure the peak from now."""
-        self.peak_bytes = self.used_bytes
 
     def sizes(self) -> list[int]:
         """Slot sizes in use."""

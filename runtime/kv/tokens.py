@@ -11,6 +11,7 @@ from runtime.kv.formats import PAGE_TOKENS
 MODALITIES: tuple[Modality, ...] = tuple(Modality)
 CODE: dict[Modality, int] = {modality: code for code, modality in enumerate(MODALITIES)}
 TEXT = CODE[Modality.TEXT]
+PREFILL_TOKENS = 256  # of one slice: nothing more urgent waits longer than that
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from bench.learned_rules import Near, Scored, Seen, Watch, at_rate
+from bench.learned_rules import Near, Seen, Watch, at_rate
 from monitors.labels import Modality
 from runtime.kv.learned import INPUTS, Net, inputs
 from runtime.kv.reuse import Candidate, Likeness
+from runtime.quality.policies import Tally
 
 RATE = 0.3
 CELLS = [(layer, modality) for layer in (1, 3) for modality in (Modality.AUDIO, Modality.VIDEO)]
@@ -39,7 +40,7 @@ def watched() -> list[Seen]:
 
 def test_every_rule_picks_the_asked_share() -> None:
     for rule in at_rate(RATE, watched(), NETS).values():
-        scored = Scored(rule)
+        scored = Tally(rule)
         picked = [scored.picks(entry) for entry in entries()]
         assert np.mean(picked) == pytest.approx(RATE, abs=0.05)
         assert scored.aliased == sum(picked)

@@ -13,6 +13,7 @@ from monitors.redlines import RedLines
 from runtime.engine import shadow
 from runtime.engine.request import TRAIL_TOKENS
 from runtime.engine.shadow import ShadowSettings, divergence
+from runtime.kv.formats import Format
 from runtime.kv.reuse import (
     SHADOW_BUDGET_NATS,
     AtRandom,
@@ -125,6 +126,13 @@ def test_quantised_pages_are_not_blamed_on_reuse(drive: Drive) -> None:
     assert checked(driver).checks == 0
 
 
+@pytest.mark.parametrize("storage", [Format.NATIVE, Format.INT8, Format.INT4])
+def test_answers_over_packed_pages_are_checked(drive: Drive, storage: Format) -> None:
+    driver = drive(reuse=reusing(), shadow=ALL, storage=storage)
+    driver.run(clip("r"))
+    assert checked(driver).checks == 1
+
+
 def test_what_is_kept_of_an_answer_has_a_bound(drive: Drive) -> None:
     driver = drive(reuse=reusing(), shadow=ALL)
     driver.run(clip("r", max_tokens=TRAIL_TOKENS + 20))
@@ -162,6 +170,27 @@ def test_a_harmful_policy_trips_by_itself_and_says_why(drive: Drive) -> None:
     )  # what it aliased is not found again
     assert checked(driver).checks == 3
     assert driver.run(clip("more", seed=3)).cached_tokens > 0
+
+
+def test_a_check_that_cannot_run_turns_reuse_off_and_says_why(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reuse that nobody can watch is not safe; requests go on without it."""
+    driver = drive(reuse=reusing(), shadow=ALL)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(driver.engine._forward, "replay", broken)
+    driver.run(clip("r"))
+    found = checked(driver)
+    assert (found.checks, found.trips) == (0, 1)
+    state = driver.engine.snapshot()
+    assert (
+        state.reuse == "off: shadow check tripped: a check failed with RuntimeError: no such thing"
+    )
+    assert (state.live_sequences, state.faults) == (0, ())
+    assert driver.run(clip("more")).prompt_tokens > 0
 
 
 def test_a_harmless_policy_does_not_trip(drive: Drive) -> None:

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from monitors.labels import Modality
-from runtime.kv.admission import SLICE_TOKENS, PromptTooLong
+from runtime.kv.admission import PromptTooLong
 from runtime.kv.cache import KvCache
 from runtime.kv.cache_settings import CacheSettings
 from runtime.kv.formats import Format
 from runtime.kv.observation import Observation
 from runtime.kv.slabs import EXTENT_PAGES
-from runtime.kv.tokens import CODE, PromptTokens
+from runtime.kv.tokens import CODE, PREFILL_TOKENS, PromptTokens
 from tests.unit.kv.test_cache_life import LAYERS, SHAPE, SUBSPACE
 
 ANSWER = 20
@@ -51,7 +51,7 @@ def served(kv: KvCache, length: int, run: int) -> bool:
     assert sequence is not None, "neither refused nor admitted, though it is alone"
     while sequence.table.length < length + ANSWER:
         left = max(length - sequence.table.length, 1)
-        count = min(SLICE_TOKENS, left)
+        count = min(PREFILL_TOKENS, left)
         kv.step([kv.grow(sequence, count)], observed=False)
         seen = Observation(np.full((LAYERS, count), np.nan, np.float32), None)
         kv.absorb(sequence, torch.zeros(count, 3), seen)

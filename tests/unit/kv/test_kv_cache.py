@@ -72,7 +72,7 @@ def test_a_prompt_that_fits_the_whole_pool_does_not_wait_for_prefixes_nobody_use
     kv.set_kv(KvRung.INT8)  # a few int8 pages hold whole extents that native ones cannot use
     while kv.settle():
         pass
-    tokens = 16 * kv.capacity // LAYERS
+    tokens = 16 * kv.pool.arena.native_pages // LAYERS
     assert kv.open(prompt((T, tokens - 10), seed=7), 10, salt="", write=True) is not None
 
 
