@@ -38,6 +38,8 @@ class Label(StrEnum):
     ACTION = "action"
     PHASE = "phase"
     RESULT = "result"
+    DETECTOR = "detector"
+    JUDGEMENT = "judgement"
 
 
 CLOSED: dict[Label, tuple[str, ...]] = {
@@ -48,6 +50,8 @@ CLOSED: dict[Label, tuple[str, ...]] = {
     Label.GRADE: tuple(labels.Grade),
     Label.ORIGIN: tuple(labels.Origin),
     Label.OUTCOME: tuple(labels.Outcome),
+    Label.DETECTOR: tuple(labels.Detector),
+    Label.JUDGEMENT: tuple(labels.Judgement),
     Label.ROLE: tuple(labels.Role),
     Label.STATE: tuple(labels.ResidentState),
     Label.PART: ("media", "kv", "shed", "admission"),
@@ -224,6 +228,15 @@ FAULT_WINDOW_BY_FAULT = Metric(
     (_V, Label.FAULT), Table.FAULTS, "rate",
 )  # fmt: skip
 
+DETECTOR_JUDGEMENTS = Metric(
+    "redline_detector_judgements_total", Kind.COUNTER,
+    "What each detector said of each item it examined; abstained: it could not tell.",
+    (Label.DETECTOR, Label.JUDGEMENT),
+)  # fmt: skip
+DETECTOR_CPU = Metric(
+    "redline_detector_cpu_seconds_total", Kind.COUNTER, "Its processor time.", (Label.DETECTOR,)
+)
+
 # ------------------------------------------------------------------ data plane
 BUILD_INFO = Metric("redline_build", Kind.INFO, "The running build.", (Label.VERSION,))
 RESIDENT_INFO = Metric(
@@ -289,9 +302,9 @@ DATA_PLANE: tuple[Metric, ...] = (
     PREFIX_LOOKUP_TOKENS, PREFIX_EVICTIONS, ENCODER_HITS, ENCODER_LOOKUPS, BLOCK_FILL, POOL_EPOCH,
     REUSE_ON, SHADOW_CHECKS, SHADOW_NATS, SHADOW_TOKENS, SHADOW_AGREED, SHADOW_TRIPS, FIRST_OUTPUT,
     OVERDUE, FAULTS, REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED,
-    FAULT_WINDOW_BY_FAULT, BUILD_INFO,
-    RESIDENT_INFO, RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT, ROUTE_EPOCH, LEVEL, IN_FLIGHT,
-    WAITING, BUSY, STEPS, SPEECH_SECONDS, UNDERRUN_SECONDS,
+    FAULT_WINDOW_BY_FAULT, DETECTOR_JUDGEMENTS, DETECTOR_CPU, BUILD_INFO, RESIDENT_INFO,
+    RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT, ROUTE_EPOCH, LEVEL, IN_FLIGHT, WAITING, BUSY, STEPS,
+    SPEECH_SECONDS, UNDERRUN_SECONDS,
 )  # fmt: skip
 CONTROL_PLANE: tuple[Metric, ...] = (
     LEADER_EPOCH, WEBHOOKS, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,

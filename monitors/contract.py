@@ -10,7 +10,16 @@ from typing import Annotated
 
 import msgspec
 
-from monitors.labels import Fault, Grade, Milestone, Modality, Origin, Outcome, ResidentState
+from monitors.labels import (
+    Detector,
+    Fault,
+    Grade,
+    Milestone,
+    Modality,
+    Origin,
+    Outcome,
+    ResidentState,
+)
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
@@ -245,13 +254,22 @@ class LineCrossed(Wire, frozen=True, tag="line"):
 
 
 class FaultFound(Wire, frozen=True, tag="fault"):
-    """A detector's verdict with evidence a person can check."""
+    """A detector's verdict with evidence a person can check: which rule, where, how much.
+
+    `at_ms`: where on the item's own millisecond axis; `value` and `limit` in `unit`: what was
+    measured and what the rule allows. None where the rule has no place, or no number.
+    """
 
     fault: Fault
     grade: Grade
     origin: Origin
+    detector: Detector
     rule: str
     detail: str
+    at_ms: float | None = None
+    value: float | None = None
+    limit: float | None = None
+    unit: str = ""
 
 
 class RequestFinished(Wire, frozen=True, tag="finished"):

@@ -46,6 +46,27 @@ class Origin(StrEnum):
     OUTPUT = "output"
 
 
+class Detector(StrEnum):
+    """What examines a request for faults (`monitors/detectors`)."""
+
+    TIMELINE = "timeline"  # the clocks of sound and picture
+    LIP_SYNC = "lip_sync"  # the voice against the mouth
+    SPEECH = "speech"  # generated speech: whole, and what it should say
+    PLAYOUT = "playout"  # generated speech: there when a listener needs it
+    BITSTREAM = "bitstream"  # coded video
+    PIXELS = "pixels"  # decoded video
+    OPERATIONS = "operations"  # what we did to the pixels ourselves
+
+
+class Judgement(StrEnum):
+    """How a detector left one item. `ABSTAINED`: it could not tell, which is not `CLEAN`."""
+
+    CLEAN = "clean"
+    SOFT = "soft"
+    HARD = "hard"
+    ABSTAINED = "abstained"
+
+
 class Outcome(StrEnum):
     """How a request ended."""
 

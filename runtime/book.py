@@ -19,6 +19,7 @@ from monitors.contract import (
     RequestFinished,
     ResidencySampled,
 )
+from monitors.detectors.finding import Finding
 from monitors.evidence import EvidenceLog
 from monitors.exposition import Exposition
 from monitors.fault_table import FaultTable
@@ -111,8 +112,15 @@ class Book:
             self.latency.overdue(stamp.version, milestone)
             self.exposition.counter(catalog.OVERDUE).inc(stamp.version, milestone)
 
-    def fault(self, stamp: Stamp, found: FaultFound) -> None:
-        """A detector spoke."""
+    def judged(self, stamp: Stamp, finding: Finding) -> None:
+        """A detector spoke. Its cost and judgement are counted for operators too."""
+        detector = finding.detector
+        self.exposition.counter(catalog.DETECTOR_JUDGEMENTS).inc(detector, finding.judgement)
+        self.exposition.counter(catalog.DETECTOR_CPU).inc(detector, by=finding.cpu_s)
+        for fault in finding.faults:
+            self._fault(stamp, fault)
+
+    def _fault(self, stamp: Stamp, found: FaultFound) -> None:
         self.note(stamp, found)
         if not stamp.operator:
             self.faults.fault(stamp.version, found)

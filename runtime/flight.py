@@ -215,7 +215,7 @@ class Flight:
     def _depart(self) -> None:
         """Hand the request to its resident."""
         self.legs += 1
-        self.watch.found(self._prompt.faults)
+        self.watch.judged(*self._prompt.findings)
         self.trace.departed(self.watch.stamp)
         self._leg = asyncio.create_task(self._fly(self.legs, self.resident))
         self._leg.add_done_callback(partial(self._leg_ended, self.legs, self.left))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
-from monitors.contract import FaultFound
+from monitors.detectors.finding import Finding
 from monitors.redlines import SchedulerLines
 from runtime.media.decode import decode
 from runtime.media.fidelity import Fidelity
@@ -35,11 +35,11 @@ Files = Mapping[str, bytes]  # uploads by name, fetched media by URL
 
 @dataclass
 class Prompt:
-    """The turns of one request, the arrays they point at, and what was wrong with its media."""
+    """The turns of one request, the arrays they point at, and what detectors say of its media."""
 
     turns: tuple[Turn, ...] = ()
     arrays: list[Array] = field(default_factory=list[Array])
-    faults: list[FaultFound] = field(default_factory=list[FaultFound])
+    findings: list[Finding] = field(default_factory=list[Finding])
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _media(
     except MediaError as err:
         status = 413 if err.too_large else 400
         raise ApiError(status, str(err), code=err.code, param=err.param) from err
-    prompt.faults += clip.report.faults()
+    prompt.findings += clip.report.findings
     return parts
 
 

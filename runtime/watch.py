@@ -1,13 +1,15 @@
 """Watches one request on one resident: milestones, lines, faults and its one ending."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
+from functools import partial
 
-from monitors.contract import FaultFound, RequestFinished, ResidencySampled
+from monitors.contract import RequestFinished, ResidencySampled
 from monitors.detectors import lip_sync, pixels
+from monitors.detectors.finding import Finding, examine
 from monitors.detectors.playout import PlayoutClock
 from monitors.detectors.speech import SpeechAudit
-from monitors.labels import Fault, Grade, Milestone, Origin, Outcome
+from monitors.labels import Detector, Fault, Grade, Milestone, Origin, Outcome
 from monitors.redlines import LatencyLines
 from runtime.book import Book, Stamp
 from runtime.openai_answer import SPEECH_HZ
@@ -66,18 +68,20 @@ class Watch:
             if seconds is None:
                 self._cross(milestone, elapsed)
 
-    def found(self, faults: Iterable[FaultFound]) -> None:
+    def judged(self, *findings: Finding) -> None:
         """Detectors spoke; what came in with the input is shown and never counts."""
-        for fault in faults:
-            self._book.fault(self.stamp, fault)
-            if fault.grade is Grade.HARD and fault.origin is not Origin.INPUT:
-                self._faults.add(fault.fault)
+        for finding in findings:
+            self._book.judged(self.stamp, finding)
+            for fault in finding.faults:
+                if fault.grade is Grade.HARD and fault.origin is not Origin.INPUT:
+                    self._faults.add(fault.fault)
 
     def prefilled(self, event: VideoPrefilled) -> None:
         """The first key frame is in the Thinker."""
         self._reach(Milestone.FIRST_VIDEO_FRAME, event.at)
         if event.mean_abs_error is not None:
-            self.found(pixels.faults(event.mean_abs_error, event.max_abs_error))
+            judge = partial(pixels.faults, event.mean_abs_error, event.max_abs_error)
+            self.judged(examine(Detector.OPERATIONS, judge))
 
     def sent(self, event: TextDelta | AudioDelta) -> None:
         """A delta has just been handed to the socket."""
@@ -100,7 +104,7 @@ class Watch:
         if finished is not None:
             self._judge_whole(finished)
         elif outcome in (Outcome.FAILED, Outcome.LOST) and self._frames:
-            self.found(self._audit.close(None, "".join(self._text)))
+            self._judge_speech(None)
         faulted = bool(self._faults) or outcome in (Outcome.FAILED, Outcome.LOST)
         ending = RequestFinished(
             outcome=outcome,
@@ -117,10 +121,12 @@ class Watch:
         self._close()
 
     def _judge_whole(self, finished: Finished) -> None:
-        self.found(lip_sync.faults(finished.av_offset_ms))
+        if finished.av_offset_ms is not None:
+            judge = partial(lip_sync.faults, finished.av_offset_ms)
+            self.judged(examine(Detector.TIMELINE, judge))
         if self._speech:
             self._audit.feed(max(0, finished.codec_frames - self._frames), b"")  # never sent
-            self.found(self._audit.close(finished.speech_reason, "".join(self._text)))
+            self._judge_speech(finished.speech_reason)
         self._book.residency(
             self.stamp,
             (
@@ -133,6 +139,10 @@ class Watch:
                 for each in finished.residency
             ),
         )
+
+    def _judge_speech(self, reason: str | None) -> None:
+        judge = partial(self._audit.close, reason, "".join(self._text))
+        self.judged(examine(Detector.SPEECH, judge))
 
     def _reach(self, milestone: Milestone, at: float) -> None:
         if self.over or self.first_output.get(milestone, 0.0) is not None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from monitors.contract import FaultFound
-from monitors.labels import Fault, Grade, Origin
+from monitors.labels import Detector, Fault, Grade, Origin
 
 EARLY_END_MS = 185.0
 
@@ -53,5 +53,10 @@ def _early_end(stream: VideoStreamReport) -> tuple[FaultFound, ...]:
 
 def _found(rule: str, grade: Grade, detail: str) -> FaultFound:
     return FaultFound(
-        fault=Fault.VIDEO_CORRUPT, grade=grade, origin=Origin.INPUT, rule=rule, detail=detail
+        fault=Fault.VIDEO_CORRUPT,
+        grade=grade,
+        origin=Origin.INPUT,
+        detector=Detector.BITSTREAM,
+        rule=rule,
+        detail=detail,
     )

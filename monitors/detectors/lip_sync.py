@@ -2,7 +2,7 @@
 
 from monitors.contract import FaultFound
 from monitors.detectors.timeline import ACCEPTABLE_MS, DETECTABLE_MS
-from monitors.labels import Fault, Grade, Origin
+from monitors.labels import Detector, Fault, Grade, Origin
 
 
 def faults(av_offset_ms: float | None) -> tuple[FaultFound, ...]:
@@ -19,6 +19,7 @@ def faults(av_offset_ms: float | None) -> tuple[FaultFound, ...]:
             fault=Fault.LIP_DESYNC,
             grade=Grade.SOFT if acceptable else Grade.HARD,
             origin=Origin.PIPELINE,
+            detector=Detector.TIMELINE,
             rule="noticeable_offset" if acceptable else "unacceptable_offset",
             detail=f"audio {av_offset_ms:+.0f} ms from video; limits {early:+.0f} to {late:+.0f}",
         ),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
-from monitors.labels import Fault, Grade, Origin
+from monitors.labels import Detector, Fault, Grade, Origin
 
 MAX_MEAN = 1.5  # grey levels, over all numbers of a signature
 MAX_WORST = 10.0  # grey levels, of any one number
@@ -67,6 +67,7 @@ def faults(mean: float, worst: float | None = None) -> tuple[FaultFound, ...]:
             fault=Fault.VIDEO_CORRUPT,
             grade=Grade.HARD,
             origin=Origin.PIPELINE,
+            detector=Detector.OPERATIONS,
             rule="pixels_changed",
             detail=f"grey levels apart: mean {mean:.2f} (at most {MAX_MEAN:g}), "
             f"worst {told} (at most {MAX_WORST:g})",

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
-from monitors.labels import Fault, Grade, Origin
+from monitors.labels import Detector, Fault, Grade, Origin
 
 ZERO_RUN_S = 0.030
 GAP_S = 1.2
@@ -86,7 +86,12 @@ class SpeechAudit:
 
 def _found(rule: str, detail: str, grade: Grade = Grade.HARD) -> FaultFound:
     return FaultFound(
-        fault=Fault.SPEECH_TRUNCATED, grade=grade, origin=Origin.OUTPUT, rule=rule, detail=detail
+        fault=Fault.SPEECH_TRUNCATED,
+        grade=grade,
+        origin=Origin.OUTPUT,
+        detector=Detector.SPEECH,
+        rule=rule,
+        detail=detail,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
-from monitors.labels import Fault, Grade, Origin
+from monitors.labels import Detector, Fault, Grade, Origin
 
 DETECTABLE_MS = (-45.0, 125.0)  # BT.1359-1: half of all viewers notice beyond it
 ACCEPTABLE_MS = (-90.0, 185.0)  # BT.1359-1: beyond it the programme is not fit to air
@@ -77,6 +77,7 @@ def grid_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
             fault=Fault.LIP_DESYNC,
             grade=Grade.HARD,
             origin=Origin.PIPELINE,
+            detector=Detector.TIMELINE,
             rule="grid_error",
             detail=detail,
         ),
@@ -85,7 +86,12 @@ def grid_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
 
 def _found(rule: str, detail: str, grade: Grade = Grade.HARD) -> FaultFound:
     return FaultFound(
-        fault=Fault.LIP_DESYNC, grade=grade, origin=Origin.INPUT, rule=rule, detail=detail
+        fault=Fault.LIP_DESYNC,
+        grade=grade,
+        origin=Origin.INPUT,
+        detector=Detector.TIMELINE,
+        rule=rule,
+        detail=detail,
     )
 
 

@@ -5,7 +5,9 @@ decoded and the damage reported; what yields nothing is refused with a `MediaErr
 """
 
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import av
@@ -19,6 +21,8 @@ from av.video.stream import VideoStream
 from monitors.contract import FaultFound
 from monitors.detectors import bitstream
 from monitors.detectors import timeline as clocks
+from monitors.detectors.finding import Finding, examine
+from monitors.labels import Detector
 from monitors.redlines import SchedulerLines
 from runtime.media.fidelity import Fidelity
 from runtime.media.image import decode_image
@@ -44,13 +48,14 @@ class DecodeReport:
     audio_errors: int = 0  # packets and frames that gave none
     video: bitstream.VideoStreamReport | None = None
     timeline: clocks.ClipTimeline | None = None
+    findings: tuple[Finding, ...] = ()
+    """Damage the client's clip brought with it (origin input), and errors of our own sampling
+    (origin pipeline); one finding of each detector that had something to examine."""
 
+    @property
     def faults(self) -> tuple[FaultFound, ...]:
-        """Damage the client's clip brought with it (origin input), and errors of our own
-        sampling (origin pipeline)."""
-        sound = () if self.timeline is None else clocks.faults(self.timeline)
-        picture = () if self.video is None else bitstream.faults(self.video)
-        return (*sound, *picture)
+        """All that the detectors found."""
+        return tuple(fault for finding in self.findings for fault in finding.faults)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,13 +208,24 @@ def _report(
     container: InputContainer, video: VideoTrack | None, audio: AudioTrack | None
 ) -> DecodeReport:
     declared_ms = None if container.duration is None else container.duration * 1000.0 / av.time_base
+    stream = None if video is None else video.report((declared_ms, _end_ms(video, audio)))
+    timeline = _timeline(video, audio)
     return DecodeReport(
         container=container.format.name,
         audio_codec=None if audio is None else audio.codec,
         audio_errors=0 if audio is None else audio.errors,
-        video=None if video is None else video.report((declared_ms, _end_ms(video, audio))),
-        timeline=_timeline(video, audio),
+        video=stream,
+        timeline=timeline,
+        findings=tuple(_findings(stream, timeline)),
     )
+
+
+def _findings(
+    stream: bitstream.VideoStreamReport | None, timeline: clocks.ClipTimeline
+) -> Iterator[Finding]:
+    yield examine(Detector.TIMELINE, partial(clocks.faults, timeline))
+    if stream is not None:
+        yield examine(Detector.BITSTREAM, partial(bitstream.faults, stream))
 
 
 def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.ClipTimeline:

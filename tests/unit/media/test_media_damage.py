@@ -13,7 +13,7 @@ UNEVEN = tuple(itertools.takewhile(lambda t: t < 3000, itertools.accumulate(STEP
 
 
 def rules(data: bytes, grade: Grade = Grade.HARD) -> set[str]:
-    return {fault.rule for fault in decoded(data).report.faults() if fault.grade is grade}
+    return {fault.rule for fault in decoded(data).report.faults if fault.grade is grade}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def rules(data: bytes, grade: Grade = Grade.HARD) -> set[str]:
     ids=str,
 )
 def test_a_clean_clip_has_no_fault_at_all(clean: dict[str, object]):
-    assert decoded(media.clip(**clean)).report.faults() == ()
+    assert decoded(media.clip(**clean)).report.faults == ()
 
 
 @pytest.mark.parametrize("container", list(media.CODECS))
@@ -94,14 +94,14 @@ def test_damage_of_the_input_is_never_blamed_on_us():
         media.with_flipped_bits(media.clip(), [0, 10]),
         media.without_packets(media.clip(), "video", range(20, 30)),
     ):
-        faults = decoded(data).report.faults()
+        faults = decoded(data).report.faults
         assert faults
         assert {fault.origin for fault in faults} == {Origin.INPUT}
 
 
 def test_damage_names_the_mode_it_belongs_to():
-    (late, *_) = decoded(media.clip(audio_offset_ms=400)).report.faults()
-    (flipped, *_) = decoded(media.with_flipped_bits(media.clip(), [10])).report.faults()
+    (late, *_) = decoded(media.clip(audio_offset_ms=400)).report.faults
+    (flipped, *_) = decoded(media.with_flipped_bits(media.clip(), [10])).report.faults
     assert (late.fault, flipped.fault) == (Fault.LIP_DESYNC, Fault.VIDEO_CORRUPT)
     assert "ms" in late.detail
     assert "packets" in flipped.detail

@@ -68,7 +68,7 @@ def test_any_usual_audio_file_becomes_the_same_tone_at_16_khz(
     data = media.encoded_audio(media.tone(1.5, rate=rate), rate, container, codec)
     clip = decoded(data, "audio")
     assert not clip.has_video
-    assert clip.report.faults() == ()
+    assert clip.report.faults == ()
     sound = np.concatenate([piece.pcm for piece in audio_slices(clip)])
     spectrum = np.abs(np.fft.rfft(sound[:16_000]))
     assert abs(int(spectrum.argmax()) - 440) <= 1
@@ -108,7 +108,7 @@ def test_a_picture_is_one_slice_of_rgb_pixels():
     clip = decoded(media.png(96, 64), "image")
     (only,) = clip.slices
     assert np.array_equal(only.pixels, next(media.frames(1, 96, 64)))
-    assert clip.report.faults() == ()
+    assert clip.report.faults == ()
     assert not clip.has_video
 
 

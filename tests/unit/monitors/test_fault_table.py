@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from monitors.contract import FaultFound
 from monitors.fault_table import FaultRow, FaultTable
-from monitors.labels import Fault, Grade, Origin, Outcome
+from monitors.labels import Detector, Fault, Grade, Origin, Outcome
 from monitors.redlines import FaultLines, RedLines
 
 BAD = (Outcome.FAILED, Outcome.LOST)
@@ -27,7 +27,14 @@ def finish(faults: FaultTable, request: Request, version: str = "v1") -> None:
 
 
 def found(fault: Fault, grade: Grade, origin: Origin) -> FaultFound:
-    return FaultFound(fault=fault, grade=grade, origin=origin, rule="r", detail="d")
+    return FaultFound(
+        fault=fault,
+        grade=grade,
+        origin=origin,
+        detector=Detector.SPEECH,
+        rule="r",
+        detail="d",
+    )
 
 
 def naive(requests: list[Request], window: int) -> list[FaultRow]:

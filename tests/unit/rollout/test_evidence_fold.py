@@ -18,7 +18,16 @@ from monitors.contract import (
     ResidencySampled,
     ResidentChanged,
 )
-from monitors.labels import Fault, Grade, Milestone, Modality, Origin, Outcome, ResidentState
+from monitors.labels import (
+    Detector,
+    Fault,
+    Grade,
+    Milestone,
+    Modality,
+    Origin,
+    Outcome,
+    ResidentState,
+)
 from monitors.redlines import RedLines
 from rollout.fold import EvidenceFold, FoldState
 from rollout.plan import make_plan
@@ -29,7 +38,12 @@ AUDIO, TOKEN = Milestone.FIRST_AUDIO_PACKET, Milestone.FIRST_TOKEN
 OK = RequestFinished(outcome=Outcome.OK, faulted=False)
 FAULTED = RequestFinished(outcome=Outcome.OK, faulted=True)
 HARD = FaultFound(
-    fault=Fault.SPEECH_TRUNCATED, grade=Grade.HARD, origin=Origin.OUTPUT, rule="r", detail="d"
+    fault=Fault.SPEECH_TRUNCATED,
+    grade=Grade.HARD,
+    origin=Origin.OUTPUT,
+    detector=Detector.SPEECH,
+    rule="r",
+    detail="d",
 )
 WARM_FROM, JUDGED_FROM = 5, 6
 

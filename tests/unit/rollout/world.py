@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from monitors.contract import FaultFound, LineCrossed, MilestoneReached, RequestFinished, Wire
 from monitors.journal import Entry, Journal, JournalUnwritable
-from monitors.labels import Fault, Grade, Milestone, Origin, Outcome
+from monitors.labels import Detector, Fault, Grade, Milestone, Origin, Outcome
 from monitors.redlines import CacheLines, FaultLines, LatencyLines, RedLines, RolloutLines
 from rollout.controller import RolloutController
 from rollout.status import RolloutStatus
@@ -127,6 +127,7 @@ class World:
                 fault=Fault.SPEECH_TRUNCATED,
                 grade=Grade.HARD,
                 origin=Origin.OUTPUT,
+                detector=Detector.SPEECH,
                 rule="protocol",
                 detail="no final event",
             )

@@ -1,17 +1,25 @@
 """The book of measurements: what is shown before anything happened, and after an end."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors import catalog
 from monitors.contract import FaultFound, KvRung, Level, RequestFinished
-from monitors.labels import Fault, Grade, Origin, Outcome
+from monitors.detectors.finding import Abstained, Finding
+from monitors.labels import Detector, Fault, Grade, Origin, Outcome
 from monitors.redlines import RedLines
 from runtime.book import WARM_AFTER, Book, Stamp
 from runtime.residents.port import ShadowCount, Snapshot
 
 CORRUPT = FaultFound(
-    fault=Fault.VIDEO_CORRUPT, grade=Grade.SOFT, origin=Origin.PIPELINE, rule="r", detail=""
+    fault=Fault.VIDEO_CORRUPT,
+    grade=Grade.SOFT,
+    origin=Origin.PIPELINE,
+    detector=Detector.BITSTREAM,
+    rule="r",
+    detail="",
 )
 LOST = RequestFinished(outcome=Outcome.LOST, faulted=True)
 
@@ -49,7 +57,7 @@ def test_a_pool_is_warm_once_it_has_served_and_cold_again_when_its_engine_is_gon
 
 
 def test_after_a_flush_table_three_is_unknown_until_a_request_ends(book: Book) -> None:
-    book.fault(stamp(3), CORRUPT)
+    book.judged(stamp(3), Finding(Detector.BITSTREAM, (CORRUPT,), 0.25))
     book.finished(stamp(3), LOST, ())
     book.flushed("v2")
     assert book.faults.rows() == ()
@@ -116,3 +124,13 @@ def test_what_the_caches_did_is_shown_as_the_engine_counted_it(book: Book) -> No
         assert f'{counter.name}{{version="v2"}} {total}' in shown(book)
     for gauge, value in ((catalog.DEVICE_BYTES, 7.0), (catalog.TABLE_ENTRIES, 8.0)):
         assert f'{gauge.name}{{version="v2"}} {value}' in shown(book)
+
+
+def test_what_a_detector_said_and_took_is_counted_whoever_asked(book: Book) -> None:
+    abstained = Finding(Detector.LIP_SYNC, Abstained("under 4 s"), 0.5)
+    book.judged(replace(stamp(3), operator=True), abstained)
+    assert (
+        'redline_detector_judgements_total{detector="lip_sync",judgement="abstained"} 1.0'
+        in shown(book)
+    )
+    assert 'redline_detector_cpu_seconds_total{detector="lip_sync"} 0.5' in shown(book)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitors.contract import MediaRung
+from monitors.labels import Judgement
 from monitors.redlines import RedLines
 from runtime import turns
 from runtime.media.fidelity import fidelity_of
@@ -86,7 +87,7 @@ def test_a_clip_becomes_video_and_its_sound_in_time_order() -> None:
     assert parts[0].key_frame
     assert isinstance(parts[1], AudioPart)
     assert prompt.arrays[0].dtype == np.uint8
-    assert prompt.faults == []
+    assert [f.judgement for f in prompt.findings] == [Judgement.CLEAN] * 2
 
 
 def test_a_lower_rung_makes_the_picture_smaller() -> None:

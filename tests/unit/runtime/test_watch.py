@@ -14,7 +14,8 @@ from monitors.contract import (
     MilestoneReached,
     RequestFinished,
 )
-from monitors.labels import Fault, Grade, Milestone, Origin, Outcome
+from monitors.detectors.finding import Finding
+from monitors.labels import Detector, Fault, Grade, Milestone, Origin, Outcome
 from monitors.redlines import RedLines
 from runtime.book import Book, Stamp
 from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
@@ -159,9 +160,14 @@ async def test_a_request_refused_by_the_engine_is_shown_and_not_judged() -> None
 async def test_a_fault_of_the_input_never_makes_a_request_faulted() -> None:
     scene = Scene()
     broken = FaultFound(
-        fault=Fault.VIDEO_CORRUPT, grade=Grade.HARD, origin=Origin.INPUT, rule="hole", detail=""
+        fault=Fault.VIDEO_CORRUPT,
+        grade=Grade.HARD,
+        origin=Origin.INPUT,
+        detector=Detector.BITSTREAM,
+        rule="hole",
+        detail="",
     )
-    scene.watch.found([broken])
+    scene.watch.judged(Finding(Detector.BITSTREAM, (broken,), 0.0))
     scene.watch.finish(Outcome.OK, an_end())
     assert await scene.said(FaultFound) == [broken]
     assert not (await scene.said(RequestFinished))[0].faulted
