@@ -10,17 +10,22 @@ from dashboards.panels import (
     NATS,
     PER_SECOND,
     PLAIN,
+    SECONDS,
     SHARE,
+    Column,
     Panel,
     below,
     chosen,
     curves,
+    everything,
     figure,
     names,
     over_time,
+    rows_by,
 )
 from monitors import catalog
-from monitors.catalog import Metric
+from monitors.catalog import Label, Metric
+from monitors.labels import Judgement
 from monitors.redlines import RedLines
 
 UID = "redline-engine"
@@ -40,6 +45,7 @@ def build(lines: RedLines) -> dashboard.Dashboard:
             ),
             Row("What reuse finds", [entropy(), aliases(), shadow()]),
             Row("What listeners hear", [underruns(), restarts()]),
+            Row("What the detectors say", [detectors()]),
         ],
         [version_variable(), *cell_variables()],
     )
@@ -242,7 +248,36 @@ def restarts() -> Panel:
     )
 
 
+def detectors() -> Panel:
+    """Table 3 trusts them: one that only abstains, or that is silent, proves nothing."""
+    said = everything(catalog.DETECTOR_JUDGEMENTS)
+    examined = f"sum by (detector) (increase({said}[$__range]))"
+    cpu = f"sum by (detector) (increase({everything(catalog.DETECTOR_CPU)}[$__range]))"
+    return rows_by(
+        "Detectors",
+        "Items examined in the chosen time, by what was said of them. Abstained: it could not tell "
+        "(a clip too short, a voice it was never fitted to); that is not clean.",
+        {"detector": "detector"},
+        [
+            *(
+                Column(judgement, _said(judgement), PLAIN, 0)
+                for judgement in (Judgement.HARD, Judgement.SOFT, Judgement.ABSTAINED)
+            ),
+            Column("examined", examined, PLAIN, 0),
+            Column("processor time of each", f"{cpu} / ({examined} > 0)", SECONDS, 4),
+        ],
+        width=24,
+        height=8,
+    )
+
+
 # ---------------------------------------------------------------- expressions
+def _said(judgement: Judgement) -> str:
+    matcher = f'{Label.JUDGEMENT}="{judgement}"'
+    said = everything(catalog.DETECTOR_JUDGEMENTS, matcher)
+    return f"sum by (detector) (increase({said}[$__range]))"
+
+
 def _sum(by: str, metric: Metric) -> str:
     return f"sum by ({by}) ({chosen(metric)})"
 

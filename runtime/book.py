@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import product
 
 from prometheus_client import CollectorRegistry
 
@@ -23,7 +24,7 @@ from monitors.detectors.finding import Finding
 from monitors.evidence import EvidenceLog
 from monitors.exposition import Exposition
 from monitors.fault_table import FaultTable
-from monitors.labels import Fault, Milestone, Outcome
+from monitors.labels import Detector, Fault, Judgement, Milestone, Outcome
 from monitors.latency_table import LatencyTable
 from monitors.redlines import RedLines
 from monitors.tables import Tables
@@ -78,6 +79,9 @@ class Book:
         self._wall = wall
         self._served: Counter[tuple[str, int | None]] = Counter()  # by version and pool epoch
         self.exposition.publish_tables(self.cache, self.faults, clock)
+        for detector, judgement in product(Detector, Judgement):
+            self.exposition.counter(catalog.DETECTOR_JUDGEMENTS).start(detector, judgement)
+            self.exposition.counter(catalog.DETECTOR_CPU).start(detector)
 
     def open(self, version: str) -> None:
         """Show a version's counters at 0, so that a rate sees their first step."""
