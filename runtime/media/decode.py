@@ -24,11 +24,12 @@ from monitors.detectors import timeline as clocks
 from monitors.detectors.finding import Finding, examine
 from monitors.labels import Detector
 from monitors.redlines import SchedulerLines
+from runtime.media.audio_track import AudioTrack
 from runtime.media.fidelity import Fidelity
 from runtime.media.image import decode_image
 from runtime.media.limits import Guard, MediaError, MediaLimits, MediaProblem
 from runtime.media.slices import AudioSlice, Slice, VideoSlice, cut, image_slice
-from runtime.media.tracks import AudioTrack, VideoTrack
+from runtime.media.video_track import VideoTrack
 
 __all__ = ["Clip", "DecodeReport", "Kind", "MediaError", "MediaProblem", "decode"]
 
@@ -194,8 +195,7 @@ def _read(container: InputContainer, video: VideoTrack | None, audio: AudioTrack
             tracks[packet.stream.index].feed(packet)
     except FFmpegError:
         for track in tracks.values():
-            track.errors += 1
-            track.feed(None)
+            track.broke_off()
     if video is not None:
         video.finish()
 

@@ -5,6 +5,8 @@ import itertools
 import pytest
 
 from monitors.labels import Fault, Grade, Origin
+from tests.faults.encodings import Coding, encoded
+from tests.faults.pictures import Content, footage
 from tests.support import media
 from tests.unit.media.decoding import decoded, video_slices
 
@@ -66,8 +68,16 @@ def test_a_lost_key_frame_leaves_holes():
     assert "hole" in rules(media.without_packets(media.clip(), "video", [0]))
 
 
-def test_one_lost_frame_only_shows():
+def test_a_lost_frame_that_others_build_on_is_found():
     holed = media.without_packets(media.clip(), "video", [20])
+    assert rules(holed) == {"lost_reference"}
+    assert rules(holed, Grade.SOFT) == {"pts_gap"}
+
+
+def test_a_lost_frame_that_none_builds_on_only_shows():
+    coded = encoded(footage(Content.MOTION, 1), Coding.H264_B_SLICES)
+    lone = next(i for i, piece in enumerate(coded.pieces) if piece.data[4] == 1)
+    holed = coded.with_pieces([*coded.pieces[:lone], *coded.pieces[lone + 1 :]])
     assert rules(holed) == set()
     assert rules(holed, Grade.SOFT) == {"pts_gap"}
 
