@@ -216,16 +216,18 @@ def _report(
         audio_errors=0 if audio is None else audio.errors,
         video=stream,
         timeline=timeline,
-        findings=tuple(_findings(stream, timeline)),
+        findings=tuple(_findings(video, stream, timeline)),
     )
 
 
 def _findings(
-    stream: bitstream.VideoStreamReport | None, timeline: clocks.ClipTimeline
+    video: VideoTrack | None,
+    stream: bitstream.VideoStreamReport | None,
+    timeline: clocks.ClipTimeline,
 ) -> Iterator[Finding]:
     yield examine(Detector.TIMELINE, partial(clocks.faults, timeline))
-    if stream is not None:
-        yield examine(Detector.BITSTREAM, partial(bitstream.faults, stream))
+    if video is not None and stream is not None:
+        yield from video.inspection.findings(stream)
 
 
 def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.ClipTimeline:

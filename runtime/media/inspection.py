@@ -1,12 +1,17 @@
 """What the detectors need of a video stream, gathered in the thread that decodes it."""
 
 import time
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
 
+import numpy as np
 from av import VideoFrame
 from av.packet import Packet
+from numpy.typing import NDArray
 
+from monitors.detectors import bitstream, operations, pixels
 from monitors.detectors.av1 import Av1Reader
 from monitors.detectors.bitstream import (
     Sighting,
@@ -15,11 +20,14 @@ from monitors.detectors.bitstream import (
     pts_gaps,
     sighting_of,
 )
+from monitors.detectors.finding import Abstained, Finding, Verdict, examine
 from monitors.detectors.h264 import H264Reader
 from monitors.labels import Detector
 from runtime.media.glimpses import Glimpses
+from runtime.media.planes import planes
 
 FRAME_PER_PACKET = frozenset({"h264", "vp9", "av1"})  # others may hide frames legally
+_FULL_RANGE = 2  # ITU-T H.273: what FFmpeg calls "pc"
 _READERS = {"h264": H264Reader, "av1": Av1Reader}
 
 
@@ -29,19 +37,25 @@ class Inspection:
     def __init__(self, codec: str, extradata: bytes | None) -> None:
         self.glimpses = Glimpses()
         self.packet_ms: list[float] = []
-        self.spent_s: Counter[Detector] = Counter()
+        self.spent_s: defaultdict[Detector, float] = defaultdict(float)
         self._codec = codec
         reader = _READERS.get(codec)
         self._reader = reader(extradata) if reader else None
         self._sightings: list[Sighting] = []
         self._key_ms: list[float] = []
         self._shown_ms: set[float] = set()
+        self._coded_bytes: dict[float, int] = {}
+        self._frame_pixels = 0
+        self._looks: list[pixels.Look] = []
+        self._differences: list[tuple[float, operations.Difference]] = []
+        self._unreadable: str | None = None  # a pixel format
 
     def packet(self, packet: Packet, at_ms: float | None) -> None:
         """A packet that owes a frame, before it is decoded."""
         with _Timed(self.spent_s, Detector.BITSTREAM):
             if at_ms is not None:
                 self.packet_ms.append(at_ms)
+                self._coded_bytes[at_ms] = packet.size
                 if packet.is_keyframe:
                     self._key_ms.append(at_ms)
             if packet.is_corrupt:
@@ -61,6 +75,28 @@ class Inspection:
             self._sightings.append(Sighting(Sign.CORRUPT_FRAME, at_ms))
         with _Timed(self.spent_s, Detector.PIXELS):
             self.glimpses.feed(frame, at_ms)
+
+    def picture(
+        self, frame: VideoFrame, at_ms: float, made: NDArray[np.uint8], turned: int
+    ) -> None:
+        """A frame that was sampled, and the RGB picture that was made of it and turned."""
+        seen = planes(frame)
+        if seen is None:
+            self._unreadable = frame.format.name
+            return
+        self._frame_pixels = frame.width * frame.height
+        with _Timed(self.spent_s, Detector.PIXELS):
+            self._looks.append(pixels.look(*seen, at_ms))
+        with _Timed(self.spent_s, Detector.OPERATIONS):
+            if min(*made.shape[:2], frame.width, frame.height) < operations.LEAST_SIDE:
+                return
+            upright = made.shape[:2] if turned % 180 == 0 else made.shape[1::-1]
+            kept = upright == (frame.height, frame.width)
+            full_range = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
+            colour = operations.colour_of(int(frame.colorspace), full_range)
+            sent = operations.before(*seen, colour, kept)
+            difference = operations.altered(sent, made, turned, colour, kept)
+            self._differences.append((at_ms, difference))
 
     def backward(self, at_ms: float) -> None:
         """A frame whose time does not move forward; it is not shown."""
@@ -83,6 +119,33 @@ class Inspection:
                 decoded_ms=decoded_ms,
             )
 
+    def findings(self, report: VideoStreamReport) -> Iterator[Finding]:
+        """What the detectors of video say, once the stream has ended."""
+        for detector, judge in (
+            (Detector.BITSTREAM, partial(bitstream.faults, report)),
+            (Detector.PIXELS, self._judge_pixels),
+            (Detector.OPERATIONS, self._judge_operations),
+        ):
+            yield examine(detector, judge, self.spent_s[detector])
+
+    def _judge_pixels(self) -> Verdict:
+        if not self._looks:
+            return Abstained(self._why_unseen())
+        times = self.glimpses.times_ms
+        sizes = np.array([self._coded_bytes.get(float(ms), np.nan) for ms in times], np.float64)
+        glanced = pixels.Glanced(times, self.glimpses.grids, sizes, self._frame_pixels)
+        return pixels.faults(self._looks, glanced)
+
+    def _judge_operations(self) -> Verdict:
+        if not self._differences:
+            return Abstained(self._why_unseen())
+        return operations.picture_faults(self._differences)
+
+    def _why_unseen(self) -> str:
+        if self._unreadable is not None:
+            return f"frames in {self._unreadable} cannot be read here"
+        return "no frame is large enough" if self._looks else "no frame was sampled"
+
     def _holes(self) -> list[Sighting]:
         if self._codec not in FRAME_PER_PACKET:
             return []
@@ -93,7 +156,7 @@ class Inspection:
 class _Timed:
     """Adds the processor time of a block to what a detector has spent."""
 
-    def __init__(self, spent_s: Counter[Detector], detector: Detector) -> None:
+    def __init__(self, spent_s: defaultdict[Detector, float], detector: Detector) -> None:
         self._spent_s = spent_s
         self._detector = detector
 
@@ -106,4 +169,4 @@ class _Timed:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._spent_s[self._detector] += time.thread_time() - self._start  # type: ignore[assignment]
+        self._spent_s[self._detector] += time.thread_time() - self._start

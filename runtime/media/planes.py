@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 Samples = NDArray[np.uint8 | np.uint16]
 
-_LAYOUTS = frozenset(
-    {"yuv420p", "yuvj420p", "yuva420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"}
-    | {f"yuv{layout}p{depth}le" for layout in (420, 422, 444) for depth in (10, 12)}
-)
+_EIGHT = "yuv420p", "yuvj420p", "yuva420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"
+_DEPTHS = dict.fromkeys(_EIGHT, 8) | {
+    f"yuv{layout}p{depth}le": depth for layout in (420, 422, 444) for depth in (10, 12)
+}
 
 
 class Planes(NamedTuple):
@@ -27,23 +27,22 @@ class Planes(NamedTuple):
 
 def planes(frame: VideoFrame) -> Planes | None:
     """None for a pixel format that is not planar YUV in a layout known here."""
-    if frame.format.name not in _LAYOUTS:
+    depth = _DEPTHS.get(frame.format.name)
+    if depth is None:
         return None
-    depth = frame.format.components[0].bits
     y, u, v = (_view(plane, depth) for plane in frame.planes[:3])
     return Planes(y, u, v, depth)
 
 
 def luma(frame: VideoFrame) -> tuple[Samples, int] | None:
     """The luma plane `(height, width)` and its bits a sample; None as `planes` has it."""
-    if frame.format.name not in _LAYOUTS:
+    depth = _DEPTHS.get(frame.format.name)
+    if depth is None:
         return None
-    depth = frame.format.components[0].bits
     return _view(frame.planes[0], depth), depth
 
 
 def _view(plane: VideoPlane, depth: int) -> Samples:
-    kind = np.dtype(np.uint8 if depth <= 8 else "<u2")
     memory: Any = plane  # a buffer, though its stub does not say so
-    rows = np.frombuffer(memory, kind).reshape(plane.height, plane.line_size // kind.itemsize)
-    return rows[:, : plane.width]
+    samples = np.frombuffer(memory, np.uint8 if depth == 8 else np.uint16)
+    return samples.reshape(plane.height, -1)[:, : plane.width]

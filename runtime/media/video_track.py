@@ -122,5 +122,6 @@ class VideoTrack(Track):
             self._size = self._size or self._fidelity.size(frame.width, frame.height)
             turned = self._decoder.rotation(frame)
             pixels = self._fidelity.picture(frame, self._size, turned)
+            self.inspection.picture(frame, sample.shown_ms, pixels, turned)
             self._guard.unpacked(pixels.nbytes * (len(self.samples) + 1))
             self.samples.append(Sample(pixels, sample.shown_ms, sample.grid_ms))

@@ -136,7 +136,7 @@ def _text(random: np.random.Generator, width: int, height: int) -> Plane:
     """Lines of dark glyph-like strokes on paper."""
     page = np.full((height, width), 235, np.uint8)
     for top in range(6, height - 10, 13):
-        letters = random.random((8, width // 2)) < 0.4
+        letters = np.repeat(random.random((2, width // 2)) < 0.4, 4, axis=0)
         letters[:, random.random(width // 2) < 0.2] = False
         end = int(random.integers(width // 3, width - 10)) // 2
         page[top : top + 8, 6 : 6 + 2 * (end - 3)][np.repeat(letters[:, 3:end], 2, 1)] = 30
@@ -178,15 +178,20 @@ def _dark(random: np.random.Generator, width: int, height: int, count: int) -> I
 
 
 def _slides(random: np.random.Generator, width: int, height: int, _: int) -> Iterator[Yuv]:
-    grounds = ((235, 128, 128), (126, 128, 128), (173, 42, 26), (16, 128, 128), (81, 90, 240))
+    grounds = (
+        (235, 128, 128), (126, 128, 128), (128, 128, 128), (145, 54, 34), (16, 128, 128),
+        (81, 90, 240),
+    )  # fmt: skip
     while True:
         luma, blue, red = grounds[int(random.integers(len(grounds)))]
         page = _text(random, width, height)
         page[page == 235] = luma
         if luma < 100:
             page[page == 30] = 200
+        u, v = _flat(page, blue), _flat(page, red)
+        u[page[::2, ::2] != luma], v[page[::2, ::2] != luma] = 128, 128
         for _ in range(int(random.integers(12, 30))):
-            yield page, _flat(page, blue), _flat(page, red)
+            yield page, u, v
 
 
 def _screen(random: np.random.Generator, width: int, height: int, _: int) -> Iterator[Yuv]:
