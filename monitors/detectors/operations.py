@@ -1,6 +1,6 @@
 """Did our own operations leave the pixels alone? Block means before and after tell.
 
-Twice on a frame's way: scaled and turned into RGB (`Before`, `altered`), and sent from the
+Twice on a frame's way: scaled and turned into RGB (`made`, `differences`), and sent from the
 gateway to the engine (`signature`, `compare`). The same picture gives the same numbers, whatever
 it shows; a swapped plane, a wrong stride, range or turn, or a lost part does not.
 """
@@ -99,38 +99,44 @@ def colour_of(matrix: int, full_range: bool) -> Colour:
     return Colour(*_WEIGHTS.get(matrix, _USUAL), full_range)
 
 
-class Before(NamedTuple):
-    """Block means of a decoded frame `(8, 8, 3)`, luma and chroma as the picture should have
-    them in grey levels: at least and at most, for RGB cannot show every YUV and clips it."""
+class Made(NamedTuple):
+    """Numbers of a decoded frame and of the picture made of it: block means of the coded planes
+    and of the RGB picture, both `(8, 8, 3)`, and 32x32 points of the planes `(32, 32, 3)`."""
 
-    least: Means
-    most: Means
-
-
-def before(y: Samples, u: Samples, v: Samples, depth: int, colour: Colour, kept: bool) -> Before:
-    """The signature of a decoded frame. `kept`: the picture will have the frame's own size.
-
-    Raises `ValueError` for a frame too small to have blocks.
-    """
-    rows = _rows(y.shape[0], kept)
-    of_chroma = None if rows is None else rows * u.shape[0] // y.shape[0]
-    coded = np.stack([_means(y, rows), _means(u, of_chroma), _means(v, of_chroma)], axis=-1)
-    levels = _levels(coded / np.float32(1 << depth - 8), colour)
-    down, up = _clipped(y, u, v, depth, colour)
-    return Before(levels + down - _ROUNDED_DOWN, levels + up)
+    coded: Means
+    points: Samples
+    got: Means
+    depth: int
 
 
-def altered(
-    sent: Before, picture: NDArray[np.uint8], turned: int, colour: Colour, kept: bool
-) -> Difference:
-    """How far an RGB picture `(height, width, 3)` is from the frame it was made of.
+def made(
+    y: Samples, u: Samples, v: Samples, depth: int, picture: NDArray[np.uint8], turned: int
+) -> Made:
+    """Gathers the numbers of one frame, planes of `depth` bits, and its RGB picture `(height,
+    width, 3)`. `turned`: degrees by which the frame had to be turned to stand upright.
 
-    `turned`: degrees by which the frame had to be turned to stand upright.
+    Raises `ValueError` where a side is too short to have blocks.
     """
     lying = np.rot90(picture, -(turned // 90))
-    got = _means(lying, _rows(lying.shape[0], kept)) @ _matrices(colour)[0].T
-    apart = np.maximum(np.maximum(sent.least - got, got - sent.most), 0)
-    return Difference(float(apart.mean()), float(apart.max()))
+    rows = _spread(y.shape[0]) if lying.shape[:2] == y.shape else None
+    of_chroma = None if rows is None else rows * u.shape[0] // y.shape[0]
+    coded = np.stack([_means(y, rows), _means(u, of_chroma), _means(v, of_chroma)], axis=-1)
+    few = [p[_spread(p.shape[0], 4)].take(_spread(p.shape[1], 4), 1) for p in (y, u, v)]
+    return Made(coded, np.stack(few, axis=-1), _means(lying, rows), depth)
+
+
+def differences(pictures: Sequence[Made], colour: Colour) -> list[Difference]:
+    """How far each picture is from the frame it was made of; all of one depth."""
+    if not pictures:
+        return []
+    eight_bits = np.float32(1 << pictures[0].depth - 8)
+    levels = _levels(np.stack([one.coded for one in pictures]) / eight_bits, colour)
+    points = np.stack([one.points for one in pictures]).astype(np.float32) / eight_bits
+    down, up = _clipped(_levels(points, colour), colour)
+    got = np.stack([one.got for one in pictures]) @ _matrices(colour)[0].T
+    apart = np.maximum(levels + down - _ROUNDED_DOWN - got, got - levels - up)
+    apart = np.maximum(apart, 0).reshape(len(pictures), -1)
+    return [Difference(float(one.mean()), float(one.max())) for one in apart]
 
 
 def picture_faults(seen: Sequence[tuple[float, Difference]]) -> tuple[FaultFound, ...]:
@@ -164,11 +170,7 @@ def _found(
     )
 
 
-def _rows(height: int, kept: bool) -> NDArray[np.intp] | None:
-    """Rows that are looked at: all where the size changes, else eight of each block."""
-    return _spread(height) if kept else None
-
-
+@lru_cache
 def _spread(length: int, a_block: int = 8) -> NDArray[np.intp]:
     """Evenly spread positions on a side, so many in each block."""
     points = a_block * BLOCKS
@@ -188,7 +190,8 @@ def _means(plane: Samples, rows: NDArray[np.intp] | None) -> Means:
         sums, deep = np.stack([_sum_of_rows(band) for band in bands]), np.diff(bounds)
     else:
         seen = plane[rows].reshape(BLOCKS, -1, *plane.shape[1:])
-        sums, deep = seen.sum(1, dtype=np.uint32), np.full(BLOCKS, len(rows) // BLOCKS)
+        sums = seen.sum(1, dtype=np.uint16 if plane.dtype == np.uint8 else np.uint32)
+        deep = np.full(BLOCKS, len(rows) // BLOCKS)
     totals: Means = np.add.reduceat(sums, edges[:-1], axis=1, dtype=np.float32)
     counts: Means = (deep[:, None] * np.diff(edges)).astype(np.float32)
     return np.divide(totals, counts if plane.ndim == 2 else counts[..., None], dtype=np.float32)
@@ -220,19 +223,14 @@ def _matrices(colour: Colour) -> tuple[NDArray[np.float32], NDArray[np.float32]]
     return matrix.astype(np.float32), np.linalg.inv(matrix).astype(np.float32)
 
 
-def _clipped(y: Samples, u: Samples, v: Samples, depth: int, colour: Colour) -> tuple[Means, Means]:
-    """What clipping may take from and add to each block mean `(8, 8, 3)`. So few points tell it
-    that an edge may hide between them: a block has as much of it as its neighbours."""
-    points = np.stack(
-        [p[_spread(p.shape[0], 4)].take(_spread(p.shape[1], 4), 1) for p in (y, u, v)], -1
-    )
+def _clipped(points: Means, colour: Colour) -> tuple[Means, Means]:
+    """What clipping may take from and add to each block mean `(n, 8, 8, 3)`; `points` `(n, 32,
+    32, 3)` in levels. An edge may hide between so few points: a block may have as much of it as
+    its neighbours."""
     matrix, inverse = _matrices(colour)
-    rgb = _levels(points.astype(np.float32) / np.float32(1 << depth - 8), colour) @ inverse.T
+    rgb = points @ inverse.T
     lost = np.clip(rgb, 0, 255) - rgb
-    nothing = np.zeros((BLOCKS, BLOCKS, 3), np.float32)
-    if not lost.any():
-        return nothing, nothing
-    change = (lost @ matrix.T).reshape(BLOCKS, 4, BLOCKS, 4, 3).mean((1, 3)) * _CLIP_SLACK
-    around = np.pad(change, ((1, 1), (1, 1), (0, 0)))
-    near = np.stack([around[i : i + BLOCKS, j : j + BLOCKS] for i in range(3) for j in range(3)])
+    blocks = (lost @ matrix.T).reshape(-1, BLOCKS, 4, BLOCKS, 4, 3).mean((2, 4)) * _CLIP_SLACK
+    around = np.pad(blocks, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    near = np.stack([around[:, i : i + BLOCKS, j : j + BLOCKS] for i in range(3) for j in range(3)])
     return np.minimum(near.min(0), 0), np.maximum(near.max(0), 0)

@@ -144,13 +144,11 @@ def _mosaic(rows: Samples, depth: int) -> float:
     if not len(edges):
         return 0.0
     whole: Samples = rows.copy()
-    between, inside, beside = (_jumps(whole, edges + off, depth) for off in (0, -4, 5))
-    return max(0.0, between - 0.5 * (inside + beside))
-
-
-def _jumps(rows: Samples, columns: NDArray[np.intp], depth: int) -> float:
-    step = rows.take(columns, 1).astype(np.int32) - rows.take(columns - 1, 1)
-    return float((np.abs(step) > (_JUMP << (depth - 8))).mean())
+    columns = np.concatenate((edges, edges - 4, edges + 5))
+    step = whole.take(columns, 1).astype(np.int16) - whole.take(columns - 1, 1)
+    jumps = np.abs(step) > (_JUMP << (depth - 8))
+    between, inside, beside = jumps.mean(0).reshape(3, -1).mean(1)
+    return max(0.0, float(between - 0.5 * (inside + beside)))
 
 
 def _smear(y: Samples) -> float:

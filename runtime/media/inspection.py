@@ -28,6 +28,7 @@ from runtime.media.planes import planes
 
 FRAME_PER_PACKET = frozenset({"h264", "vp9", "av1"})  # others may hide frames legally
 _FULL_RANGE = 2  # ITU-T H.273: what FFmpeg calls "pc"
+_Kind = tuple[operations.Colour, int]  # of pictures that can be compared together
 _READERS = {"h264": H264Reader, "av1": Av1Reader}
 
 
@@ -47,7 +48,7 @@ class Inspection:
         self._coded_bytes: dict[float, int] = {}
         self._frame_pixels = 0
         self._looks: list[pixels.Look] = []
-        self._differences: list[tuple[float, operations.Difference]] = []
+        self._made: defaultdict[_Kind, list[tuple[float, operations.Made]]] = defaultdict(list)
         self._unreadable: str | None = None  # a pixel format
 
     def packet(self, packet: Packet, at_ms: float | None) -> None:
@@ -87,16 +88,13 @@ class Inspection:
         self._frame_pixels = frame.width * frame.height
         with _Timed(self.spent_s, Detector.PIXELS):
             self._looks.append(pixels.look(*seen, at_ms))
+        if min(*made.shape[:2], frame.width, frame.height) < operations.LEAST_SIDE:
+            return
         with _Timed(self.spent_s, Detector.OPERATIONS):
-            if min(*made.shape[:2], frame.width, frame.height) < operations.LEAST_SIDE:
-                return
-            upright = made.shape[:2] if turned % 180 == 0 else made.shape[1::-1]
-            kept = upright == (frame.height, frame.width)
             full_range = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
             colour = operations.colour_of(int(frame.colorspace), full_range)
-            sent = operations.before(*seen, colour, kept)
-            difference = operations.altered(sent, made, turned, colour, kept)
-            self._differences.append((at_ms, difference))
+            kind = colour, seen.depth
+            self._made[kind].append((at_ms, operations.made(*seen, made, turned)))
 
     def backward(self, at_ms: float) -> None:
         """A frame whose time does not move forward; it is not shown."""
@@ -137,9 +135,13 @@ class Inspection:
         return pixels.faults(self._looks, glanced)
 
     def _judge_operations(self) -> Verdict:
-        if not self._differences:
+        if not self._made:
             return Abstained(self._why_unseen())
-        return operations.picture_faults(self._differences)
+        seen: list[tuple[float, operations.Difference]] = []
+        for (colour, _), pictures in self._made.items():
+            apart = operations.differences([one for _, one in pictures], colour)
+            seen += zip((at_ms for at_ms, _ in pictures), apart, strict=True)
+        return operations.picture_faults(sorted(seen))
 
     def _why_unseen(self) -> str:
         if self._unreadable is not None:

@@ -11,9 +11,9 @@ from monitors.detectors.operations import (
     PICTURE_MEAN,
     PICTURE_WORST,
     Difference,
-    altered,
-    before,
     colour_of,
+    differences,
+    made,
     picture_faults,
 )
 from monitors.labels import Detector, Fault, Grade, Origin
@@ -22,8 +22,6 @@ from runtime.media.fidelity import fidelity_of
 from runtime.media.planes import planes
 from tests.faults.pictures import Content, footage
 from tests.faults.pixel import STILL_FAULTS, PixelFault, damaged_frame
-
-LIMITED = colour_of(2, full_range=False)
 
 
 @lru_cache
@@ -43,8 +41,19 @@ def difference(
     fidelity = fidelity_of(rung, LadderLines())
     size = fidelity.size(frame.width, frame.height)
     picture = fidelity.picture(source or frame, size, turned)
-    colour, kept = colour_of(matrix, full_range), size == (frame.width, frame.height)
-    return altered(before(*planes(frame), colour, kept), picture, turned, colour, kept)
+    return between(frame, picture, turned, matrix, full_range)
+
+
+def between(
+    frame: av.VideoFrame,
+    picture: np.ndarray,
+    turned: int,
+    matrix: int = 2,
+    full_range: bool = False,
+) -> Difference:
+    seen = made(*planes(frame), picture, turned)
+    (found,) = differences([seen], colour_of(matrix, full_range))
+    return found
 
 
 def sound(found: Difference) -> bool:
@@ -83,8 +92,7 @@ def test_a_wrong_turn_is_damage():
     frame = frame_of(shown(Content.CUTS))
     fidelity = fidelity_of(MediaRung.FULL, LadderLines())
     picture = fidelity.picture(frame, (640, 360), 180)
-    sent = before(*planes(frame), LIMITED, True)
-    assert not sound(altered(sent, picture, 0, LIMITED, True))
+    assert not sound(between(frame, picture, 0))
 
 
 @pytest.mark.parametrize("rung", [MediaRung.FULL, MediaRung.P160_8K])
@@ -119,7 +127,7 @@ def test_colours_that_rgb_cannot_show_are_not_held_against_the_picture():
 def test_a_frame_without_room_for_blocks_is_refused_in_words():
     tiny = av.VideoFrame(12, 12, "yuv420p")
     with pytest.raises(ValueError, match="too small"):
-        before(*planes(tiny), LIMITED, True)
+        made(*planes(tiny), np.zeros((12, 12, 3), np.uint8), 0)
 
 
 def test_the_fault_says_where_and_how_far():
