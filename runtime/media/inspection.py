@@ -52,9 +52,9 @@ class Inspection:
         self._unreadable: str | None = None  # a pixel format
 
     def packet(self, packet: Packet, at_ms: float | None) -> None:
-        """A packet that owes a frame, before it is decoded."""
+        """A packet, before it is decoded."""
         with _Timed(self.spent_s, Detector.BITSTREAM):
-            if at_ms is not None:
+            if at_ms is not None and not packet.is_discard:  # else it owes no frame
                 self.packet_ms.append(at_ms)
                 self._coded_bytes[at_ms] = packet.size
                 if packet.is_keyframe:

@@ -55,8 +55,7 @@ class VideoTrack(Track):
         at_ms = None
         if packet is not None and packet.size:
             at_ms = None if packet.pts is None else self._at(packet.pts)
-            if not packet.is_discard:
-                self.inspection.packet(packet, at_ms)
+            self.inspection.packet(packet, at_ms)
         try:
             frames = self._decoder.decode(packet)
         except FFmpegError as err:

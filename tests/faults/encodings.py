@@ -74,11 +74,10 @@ class Coded:
         alone is written into the file once it is muxed.
         """
         own = {piece.pts: piece for piece in self.pieces}
-        sound = [
-            own[piece.pts] if len(own[piece.pts].data) == len(piece.data) else piece
-            for piece in pieces
-        ]
+        sound = [_standing_in(own.get(piece.pts, piece), piece) for piece in pieces]
         file = bytearray(self._muxed(sound))
+        if sound == list(pieces):
+            return bytes(file)
         for at, piece in zip(_positions(bytes(file)), pieces, strict=True):
             file[at : at + len(piece.data)] = piece.data
         return bytes(file)
@@ -140,6 +139,10 @@ def _demuxed(file: bytes) -> Iterable[Piece]:
                 yield Piece(
                     bytes(packet), packet.pts, packet.dts, packet.duration or 0, packet.is_keyframe
                 )
+
+
+def _standing_in(own: Piece, piece: Piece) -> Piece:
+    return own if len(own.data) == len(piece.data) else piece
 
 
 def _positions(file: bytes) -> list[int]:

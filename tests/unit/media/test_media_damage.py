@@ -1,6 +1,7 @@
 """Clean clips are clean, damaged ones are decoded and their damage is told."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,19 @@ def test_a_stall_of_the_picture_is_found(container: str):
 
 def test_a_lost_key_frame_leaves_holes():
     assert "hole" in rules(media.without_packets(media.clip(), "video", [0]))
+
+
+@pytest.mark.parametrize("coding", [Coding.H264, Coding.H264_B_SLICES, Coding.AV1])
+def test_a_clip_that_was_trimmed_without_encoding_it_again_is_clean(coding: Coding):
+    """Its first frames are there to be decoded, and an edit list says not to show them."""
+    coded = encoded(footage(Content.MOTION, 1), coding)
+    first = coded.pieces[10].dts
+    trimmed = coded.with_pieces(
+        [replace(piece, pts=piece.pts - first, dts=piece.dts - first) for piece in coded.pieces]
+    )
+    clip = decoded(trimmed)
+    assert clip.report.faults == ()
+    assert clip.duration_ms == pytest.approx(1600, abs=80)
 
 
 def test_a_lost_frame_that_others_build_on_is_found():
