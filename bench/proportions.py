@@ -15,7 +15,7 @@ def recall(bar: str, hits: int, of: int, target: float | None, peer: str) -> Fig
     return Figure(bar, hits / of, "", target, said, Direction.AT_LEAST, low, high)
 
 
-def upper_bound(bar: str, hits: int, of: int, line: float) -> Figure:
+def upper_bound(bar: str, hits: int, of: int, line: float, more: str = "") -> Figure:
     """The one-sided 95 % bound of a share that should be under a line."""
     _, high = exact_interval(hits, of, ONE_SIDED)
-    return Figure(f"{bar}: upper 95 % bound", high, "", line, f"{hits} of {of}")
+    return Figure(f"{bar}: upper 95 % bound", high, "", line, f"{hits} of {of}{more}")

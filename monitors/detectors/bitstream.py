@@ -101,11 +101,13 @@ def faults(stream: VideoStreamReport) -> tuple[FaultFound, ...]:
 def damaged(stream: VideoStreamReport) -> tuple[Stretch, ...]:
     """Where pictures are broken or missing: what is decoded after a damaged frame builds on it,
     until the next key frame."""
+    places = sorted(s.at_ms for s in _counted(stream) if _hard(s) and s.at_ms is not None)
+    end_ms = max([*places[-1:], stream.end_ms])
     found: list[Stretch] = []
-    for at in sorted(s.at_ms for s in _counted(stream) if _hard(s) and s.at_ms is not None):
+    for at in places:
         if found and at < found[-1].until_ms:
             continue
-        mended = next((key for key in stream.key_ms if key > at), max(at, stream.end_ms))
+        mended = next((key for key in stream.key_ms if key > at), end_ms)
         if found and at == found[-1].until_ms:
             found[-1] = Stretch(found[-1].from_ms, mended)
         else:

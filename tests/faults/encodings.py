@@ -4,13 +4,14 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import av
 import numpy as np
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from tests.faults.pictures import Footage
+from tests.faults.pictures import Content, Footage, footage
 from tests.support.media import MILLISECOND
 
 GOP = 25  # frames from key frame to key frame
@@ -20,7 +21,8 @@ class Coding(Enum):
     """How footage is encoded: `(codec, encoder, container, options)`.
 
     H.264 plain, and with B frames and slices; VP9 and AV1 as calls send them, and with frames
-    that are decoded and never shown, as files have them.
+    that are decoded and never shown, as files have them (there without AV1's tools for screens:
+    with them this encoder writes streams that no decoder reads).
     """
 
     H264 = "h264", "libx264", "mp4", {"preset": "veryfast", "crf": "26", "bf": "0"}
@@ -38,7 +40,7 @@ class Coding(Enum):
         "preset": "12", "crf": "38", "svtav1-params": "pred-struct=1:lp=1",
     }  # fmt: skip
     AV1_HIDDEN = "av1", "libsvtav1", "mp4", {
-        "preset": "12", "crf": "38", "svtav1-params": "pred-struct=2:lp=1",
+        "preset": "12", "crf": "38", "svtav1-params": "pred-struct=2:lp=1:scm=0",
     }  # fmt: skip
 
     def __init__(self, codec: str, encoder: str, container: str, options: dict[str, str]) -> None:
@@ -110,6 +112,12 @@ def encoded(footage: Footage, coding: Coding) -> Coded:
             file.mux(stream.encode(frame))
         file.mux(stream.encode(None))
     return Coded(coding, out.getvalue(), tuple(_demuxed(out.getvalue())))
+
+
+@lru_cache(maxsize=128)
+def clip_of(content: Content, coding: Coding, seed: int = 1) -> Coded:
+    """Footage of this kind and seed, encoded; kept for the next test that asks."""
+    return encoded(footage(content, seed), coding)
 
 
 def decoded_luma(file: bytes) -> dict[int, NDArray[np.uint8]]:

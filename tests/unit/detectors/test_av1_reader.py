@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from monitors.detectors.av1 import Av1Reader
 from monitors.detectors.syntax import Anomaly
-from tests.faults.encodings import Coded, Coding, encoded
-from tests.faults.pictures import Content, footage
+from tests.faults.encodings import Coded, Coding, clip_of
+from tests.faults.pictures import Content
 
 BOTH = (Coding.AV1, Coding.AV1_HIDDEN)
 
 
-@lru_cache
 def coded(coding: Coding, content: Content = Content.MOTION) -> Coded:
-    return encoded(footage(content, 1), coding)
+    return clip_of(content, coding)
 
 
 @lru_cache

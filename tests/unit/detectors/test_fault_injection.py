@@ -12,7 +12,7 @@ from tests.faults.bitstream import (
     inject,
     psnr,
 )
-from tests.faults.encodings import Coding, decoded_luma, encoded
+from tests.faults.encodings import Coding, clip_of, decoded_luma
 from tests.faults.pictures import Content, footage
 from tests.faults.pixel import STILL_FAULTS, PixelFault, damaged, damaged_frame
 
@@ -34,7 +34,7 @@ def test_a_variable_rate_has_uneven_times():
 
 @pytest.mark.parametrize("coding", list(Coding))
 def test_packets_put_back_unchanged_make_a_clip_that_shows_the_same(coding: Coding):
-    coded = encoded(footage(Content.CUTS, 1), coding)
+    coded = clip_of(Content.MOTION, coding)
     assert len(coded.pieces) == 50
     again = decoded_luma(coded.with_pieces(coded.pieces))
     assert damage(decoded_luma(coded.file), again) == Damage(0, 99.0)
@@ -42,7 +42,7 @@ def test_packets_put_back_unchanged_make_a_clip_that_shows_the_same(coding: Codi
 
 @pytest.mark.parametrize("coding", list(Coding))
 def test_a_lost_frame_can_be_seen(coding: Coding):
-    coded = encoded(footage(Content.CUTS, 1), coding)
+    coded = clip_of(Content.MOTION, coding)
     found = damage(decoded_luma(coded.file), decoded_luma(inject(coded, BitstreamFault.DROPPED, 1)))
     assert found.lost > 0
     assert found.visible

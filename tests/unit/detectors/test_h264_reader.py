@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from monitors.detectors.h264 import H264Reader
 from monitors.detectors.syntax import Anomaly
-from tests.faults.encodings import Coded, Coding, encoded
-from tests.faults.pictures import Content, footage
+from tests.faults.encodings import Coded, Coding, clip_of
+from tests.faults.pictures import Content
 
 BOTH = (Coding.H264, Coding.H264_B_SLICES)
 
 
-@lru_cache
 def coded(coding: Coding, content: Content = Content.MOTION) -> Coded:
-    return encoded(footage(content, 1), coding)
+    return clip_of(content, coding)
 
 
 @lru_cache

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from monitors.labels import Fault, Grade, Origin
-from tests.faults.encodings import Coding, encoded
-from tests.faults.pictures import Content, footage
+from tests.faults.encodings import Coding, clip_of
+from tests.faults.pictures import Content
 from tests.support import media
 from tests.unit.media.decoding import decoded, video_slices
 
@@ -72,7 +72,7 @@ def test_a_lost_key_frame_leaves_holes():
 @pytest.mark.parametrize("coding", [Coding.H264, Coding.H264_B_SLICES, Coding.AV1])
 def test_a_clip_that_was_trimmed_without_encoding_it_again_is_clean(coding: Coding):
     """Its first frames are there to be decoded, and an edit list says not to show them."""
-    coded = encoded(footage(Content.MOTION, 1), coding)
+    coded = clip_of(Content.MOTION, coding)
     first = coded.pieces[10].dts
     trimmed = coded.with_pieces(
         [replace(piece, pts=piece.pts - first, dts=piece.dts - first) for piece in coded.pieces]
@@ -89,7 +89,7 @@ def test_a_lost_frame_that_others_build_on_is_found():
 
 
 def test_a_lost_frame_that_none_builds_on_only_shows():
-    coded = encoded(footage(Content.MOTION, 1), Coding.H264_B_SLICES)
+    coded = clip_of(Content.MOTION, Coding.H264_B_SLICES)
     lone = next(i for i, piece in enumerate(coded.pieces) if piece.data[4] == 1)
     holed = coded.with_pieces([*coded.pieces[:lone], *coded.pieces[lone + 1 :]])
     assert rules(holed) == set()

@@ -11,7 +11,7 @@ from monitors.labels import Detector, Grade, Judgement, Origin
 from runtime.media.decode import Clip, MediaError
 from runtime.media.fidelity import Fidelity
 from tests.faults.bitstream import BitstreamFault, damage, inject
-from tests.faults.encodings import Coding, decoded_luma, encoded
+from tests.faults.encodings import Coding, clip_of, decoded_luma, encoded
 from tests.faults.pictures import Content, Footage, footage
 from tests.faults.pixel import PixelFault, damaged
 from tests.support import media
@@ -26,7 +26,7 @@ def judgements(clip: Clip) -> dict[Detector, Judgement]:
 
 @pytest.mark.parametrize("coding", list(Coding))
 def test_every_video_detector_finds_a_whole_clip_clean(coding: Coding):
-    clip = decoded(encoded(footage(Content.MOTION, 1), coding).file)
+    clip = decoded(clip_of(Content.MOTION, coding).file)
     assert judgements(clip) == dict.fromkeys(OF_VIDEO, Judgement.CLEAN)
     assert all(finding.cpu_s > 0 for finding in clip.report.findings)
 
@@ -34,7 +34,7 @@ def test_every_video_detector_finds_a_whole_clip_clean(coding: Coding):
 @pytest.mark.parametrize("fault", list(BitstreamFault))
 @pytest.mark.parametrize("coding", list(Coding))
 def test_damage_that_can_be_seen_is_found(coding: Coding, fault: BitstreamFault):
-    coded = encoded(footage(Content.MOTION, 2), coding)
+    coded = clip_of(Content.MOTION, coding)
     broken = inject(coded, fault, 3)
     try:
         found = decoded(broken).report.faults
@@ -101,7 +101,7 @@ def test_a_turned_clip_stands_upright_in_every_codec():
 
 @pytest.mark.parametrize("coding", [Coding.VP9, Coding.AV1])
 def test_one_turned_bit_is_noticed_by_the_decoder(coding: Coding):
-    coded = encoded(footage(Content.MOTION, 1), coding)
+    coded = clip_of(Content.MOTION, coding)
     packet = max(coded.pieces[1:], key=lambda piece: len(piece.data))
     broken = bytearray(packet.data)
     broken[len(broken) // 2] ^= 16
