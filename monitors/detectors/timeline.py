@@ -4,7 +4,9 @@ Times are milliseconds on the clip's own axis. An offset is audio minus video: e
 negative. Limits of sync are those of ITU-R BT.1359-1.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +16,24 @@ from monitors.labels import Detector, Fault, Grade, Origin
 
 DETECTABLE_MS = (-45.0, 125.0)  # BT.1359-1: half of all viewers notice beyond it
 ACCEPTABLE_MS = (-90.0, 185.0)  # BT.1359-1: beyond it the programme is not fit to air
+SLICE_MS = 2000.0  # S2.1
 AUDIO_GAP_MS = 90.0
 AUDIO_OVERLAP_MS = 45.0
 VIDEO_GAP_MS = 185.0
 GRID_TOLERANCE_MS = 90.0
 CLOCK_DRIFT = 0.02  # seconds of samples against seconds of time stamps
-UNEVEN_END_MS = 150.0  # clean files end this unevenly
-LENGTH_MISMATCH_MS = 400.0
-RATE_PAIRS = ((44.1, 48.0), (25.0, 30.0), (24.0, 30.0), (24.0, 25.0), (16.0, 24.0), (8.0, 16.0))
-RATE_TOLERANCE = 0.006
+LENGTH_MISMATCH_MS = 400.0  # clean files end this unevenly
+
+_CONSTANT_SHARE = 0.9  # of the steps between frames are alike, in a stream of constant rate
+_RATE_SLACK_MS = 1.5  # containers may round time stamps to milliseconds
+_PAUSE_PERCENTILE, _PAUSE_TIMES = 95.0, 4.0  # a gap, in a stream of varying rate
+_SHARED_MS = 100.0  # so near to each other, gaps of both streams are one pause
+_SETTLED_FRAMES = 5  # at the end of a slice, that tell where its sound stands
+_LENGTH_SLACK_MS = 60.0  # what frames and padding leave open of a length
+_STANDARD_FPS = (10.0, 12.0, 12.5, 15.0, 20.0, 24.0 / 1.001, 24.0, 25.0, 30.0 / 1.001, 30.0,
+                 48.0, 50.0, 60.0 / 1.001, 60.0)  # fmt: skip
+_FPS_SLACK = 0.003
+_RATE_PAIRS = ((44.1, 48.0), (25.0, 30.0), (24.0, 30.0), (24.0, 25.0), (16.0, 24.0), (8.0, 16.0))
 
 Milliseconds = NDArray[np.float64]
 
@@ -46,6 +57,14 @@ class ClipTimeline:
     grid_ms: Milliseconds
 
 
+@dataclass(frozen=True)
+class SliceOffset:
+    """Where the sound stands at the end of one slice: `offset_ms` from the picture."""
+
+    at_ms: float
+    offset_ms: float
+
+
 def faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
     """All that is wrong with the clip's clocks, input faults first, then our own sampling."""
     return (*input_faults(clip), *grid_faults(clip))
@@ -53,11 +72,26 @@ def faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
 
 def input_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
     """What the client's clip brought with it. A clip of one stream alone cannot be out of sync."""
-    if clip.video_start is None or clip.audio_start is None:
+    clocks = _clocks(clip)
+    if clocks is None:
         return ()
-    if min(len(clip.video_pts), len(clip.audio_pts)) < 2:
-        return ()
-    return (*_start(clip), *_audio_joints(clip), *_video_gap(clip), *_rate(clip))
+    return (
+        *clocks.start(),
+        *clocks.sound_joints(),
+        *clocks.slices(),
+        *clocks.picture_gap(),
+        *clocks.rates(),
+    )
+
+
+def slice_offsets(clip: ClipTimeline) -> tuple[SliceOffset, ...]:
+    """Audio minus video at the end of every slice of 2 s, by its time stamps against its samples.
+
+    What sounds later than its samples say, or earlier, has slipped by that much against a picture
+    that went on. Empty for a clip of one stream.
+    """
+    clocks = _clocks(clip)
+    return () if clocks is None else tuple(clocks.offsets())
 
 
 def grid_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
@@ -68,85 +102,252 @@ def grid_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
     worst = int(error.argmax())
     if error[worst] <= GRID_TOLERANCE_MS:
         return ()
-    detail = (
-        f"the frame for {clip.grid_ms[worst]:.0f} ms is of {clip.sampled_ms[worst]:.0f} ms; "
-        f"at most {GRID_TOLERANCE_MS:.0f} ms apart"
-    )
+    at = float(clip.grid_ms[worst])
     return (
-        FaultFound(
-            fault=Fault.LIP_DESYNC,
-            grade=Grade.HARD,
+        _found(
+            "grid_error",
+            f"the frame for {at:.0f} ms is of {clip.sampled_ms[worst]:.0f} ms; "
+            f"at most {GRID_TOLERANCE_MS:.0f} ms apart",
+            at_ms=at,
+            value=float(error[worst]),
+            limit=GRID_TOLERANCE_MS,
             origin=Origin.PIPELINE,
-            detector=Detector.TIMELINE,
-            rule="grid_error",
-            detail=detail,
         ),
     )
 
 
-def _found(rule: str, detail: str, grade: Grade = Grade.HARD) -> FaultFound:
+def beyond(offset_ms: float, limits: tuple[float, float]) -> float | None:
+    """The limit that an offset is past; None: it is within."""
+    early, late = limits
+    if offset_ms < early:
+        return early
+    return late if offset_ms > late else None
+
+
+def _clocks(clip: ClipTimeline) -> "_Clocks | None":
+    if clip.video_start is None or clip.audio_start is None:
+        return None
+    if min(len(clip.video_pts), len(clip.audio_pts)) < 2:
+        return None
+    return _Clocks(clip, clip.video_start, clip.audio_start)
+
+
+@dataclass(frozen=True, eq=False)
+class _Clocks:
+    """Both streams of one clip, and what is derived of their time stamps."""
+
+    clip: ClipTimeline
+    video_start: float
+    audio_start: float
+
+    # ------------------------------------------------------------ derived
+    @cached_property
+    def offset(self) -> float:
+        return self.audio_start - self.video_start
+
+    @cached_property
+    def ends(self) -> Milliseconds:
+        """When each frame of sound ends by its samples."""
+        return self.clip.audio_pts + self.clip.audio_ms
+
+    @cached_property
+    def gaps(self) -> Milliseconds:
+        """Between frames of sound; an overlap is negative."""
+        return self.clip.audio_pts[1:] - self.ends[:-1]
+
+    @cached_property
+    def steps(self) -> Milliseconds:
+        return np.diff(self.clip.video_pts)
+
+    @cached_property
+    def frame_ms(self) -> float:
+        return float(np.median(self.steps))
+
+    @cached_property
+    def constant(self) -> bool:
+        """Whether the picture has one frame rate, apart from gaps."""
+        slack = max(_RATE_SLACK_MS, 0.1 * self.frame_ms)
+        return bool((np.abs(self.steps - self.frame_ms) <= slack).mean() >= _CONSTANT_SHARE)
+
+    @cached_property
+    def stills(self) -> NDArray[np.intp]:
+        """Steps of the picture that are a gap in it: of any length in a stream that pauses often,
+        a recorded screen say, they are none."""
+        limit = VIDEO_GAP_MS
+        if not self.constant:
+            usual = float(np.percentile(self.steps, _PAUSE_PERCENTILE))
+            limit = max(limit, _PAUSE_TIMES * usual)
+        return np.flatnonzero(self.steps - self.frame_ms > limit)
+
+    @cached_property
+    def pauses(self) -> dict[int, int]:
+        """Gaps of the sound that the picture makes too, as after a recorder's pause: sound joint
+        -> picture step. Both go on in step."""
+        found: dict[int, int] = {}
+        for step in np.flatnonzero(self.steps - self.frame_ms > AUDIO_GAP_MS):
+            near = np.abs(self.ends[:-1] - self.clip.video_pts[step]) <= _SHARED_MS
+            alike = np.abs(self.gaps - (self.steps[step] - self.frame_ms)) <= _SHARED_MS
+            for joint in np.flatnonzero(near & alike & (self.gaps > AUDIO_GAP_MS)):
+                found[int(joint)] = int(step)
+        return found
+
+    @cached_property
+    def slip(self) -> Milliseconds:
+        """How far each frame of sound stands from where the samples before it end."""
+        apart = self.gaps.copy()
+        apart[list(self.pauses)] = 0.0
+        return np.concatenate([[0.0], np.cumsum(apart)])
+
+    def offsets(self) -> Iterator[SliceOffset]:
+        slices = np.floor(self.clip.audio_pts / SLICE_MS + 1e-9)
+        for index in np.unique(slices):
+            settled = self.slip[slices == index][-_SETTLED_FRAMES:]
+            yield SliceOffset(float(index) * SLICE_MS, self.offset + float(np.median(settled)))
+
+    # ------------------------------------------------------------ rules
+    def start(self) -> Iterator[FaultFound]:
+        limit = beyond(self.offset, ACCEPTABLE_MS)
+        if limit is not None:
+            early, late = ACCEPTABLE_MS
+            yield _found(
+                "start_offset",
+                f"audio starts {self.offset:+.0f} ms from video; "
+                f"acceptable {early:+.0f} to {late:+.0f}",
+                at_ms=max(self.audio_start, self.video_start),
+                value=self.offset,
+                limit=limit,
+            )
+
+    def sound_joints(self) -> Iterator[FaultFound]:
+        alone = np.delete(np.arange(len(self.gaps)), list(self.pauses))
+        if not len(alone):
+            return
+        for rule, joints, limit in (
+            ("audio_gap", self.gaps, AUDIO_GAP_MS),
+            ("audio_overlap", -self.gaps, AUDIO_OVERLAP_MS),
+        ):
+            worst = int(alone[joints[alone].argmax()])
+            if joints[worst] > limit:
+                at = float(self.ends[worst])
+                detail = f"{joints[worst]:.0f} ms at {at:.0f} ms; at most {limit:.0f}"
+                yield _found(rule, detail, at_ms=at, value=float(joints[worst]), limit=limit)
+
+    def slices(self) -> Iterator[FaultFound]:
+        """The first slice whose sound has slipped too far; a bad start has its own rule."""
+        by = self.offset if beyond(self.offset, ACCEPTABLE_MS) is not None else 0.0
+        slipped = [SliceOffset(s.at_ms, s.offset_ms - by) for s in self.offsets()]
+        for grade, limits in ((Grade.HARD, ACCEPTABLE_MS), (Grade.SOFT, DETECTABLE_MS)):
+            bad = [s for s in slipped if beyond(s.offset_ms, limits) is not None]
+            moved = [s for s in bad if abs(s.offset_ms + by - self.offset) > _RATE_SLACK_MS]
+            if moved:
+                worst = max(moved, key=lambda s: abs(s.offset_ms))
+                yield _found(
+                    "slice_offset",
+                    f"audio has slipped {moved[0].offset_ms:+.0f} ms from video by the slice at "
+                    f"{moved[0].at_ms:.0f} ms, {worst.offset_ms:+.0f} ms at worst; "
+                    f"{limits[0]:+.0f} to {limits[1]:+.0f} allowed",
+                    grade,
+                    at_ms=moved[0].at_ms,
+                    value=worst.offset_ms,
+                    limit=beyond(worst.offset_ms, limits),
+                )
+                return
+
+    def picture_gap(self) -> Iterator[FaultFound]:
+        shared = set(self.pauses.values())
+        if shared:
+            at = float(self.clip.video_pts[min(shared)])
+            detail = f"sound and picture pause together, first at {at:.0f} ms: {len(shared)} times"
+            yield _found("shared_pause", detail, Grade.SOFT, at_ms=at)
+        alone = [int(step) for step in self.stills if int(step) not in shared]
+        if alone:
+            worst = max(alone, key=lambda step: self.steps[step])
+            at, gap = float(self.clip.video_pts[worst]), float(self.steps[worst]) - self.frame_ms
+            detail = f"{gap:.0f} ms more than a frame after {at:.0f} ms; at most {VIDEO_GAP_MS:.0f}"
+            yield _found("video_gap", detail, at_ms=at, value=gap, limit=VIDEO_GAP_MS)
+
+    def rates(self) -> Iterator[FaultFound]:
+        """A wrong clock: packets that lie closer or wider than they sound, or a mislabelled rate.
+
+        A rate that is wrong from end to end shows in the lengths alone, so it can be told from an
+        uneven end only by how well it is explained.
+        """
+        lasting = float(np.median(self.clip.audio_ms))
+        drift = float(np.median(np.diff(self.clip.audio_pts)) / max(lasting, 1e-3)) - 1.0
+        if abs(drift) > CLOCK_DRIFT:
+            yield _found(
+                "audio_clock",
+                f"time stamps run {drift:+.1%} off the sample count",
+                value=drift * 100.0,
+                limit=CLOCK_DRIFT * 100.0,
+                unit="%",
+            )
+        elif not len(self.stills) and beyond(float(self.slip[-1]), DETECTABLE_MS) is None:
+            yield from self._lengths()
+
+    def _lengths(self) -> Iterator[FaultFound]:
+        sound = float(self.clip.audio_ms.sum())
+        picture = float(self.clip.video_pts[-1]) + self.frame_ms - self.video_start
+        uneven = sound - picture
+        if not self.constant and uneven > 0:
+            return  # how long the last frame stays is not known
+        found = self._wrong_clock(sound, picture) if self.constant else None
+        if found is not None and beyond(uneven, ACCEPTABLE_MS) is not None:
+            rule, why = found
+            grade = Grade.HARD if abs(uneven) > LENGTH_MISMATCH_MS else Grade.SOFT
+            detail = f"sound lasts {sound:.0f} ms, the picture {picture:.0f} ms: {why}"
+            yield _found(rule, detail, grade, value=uneven, limit=beyond(uneven, ACCEPTABLE_MS))
+        elif abs(uneven) > LENGTH_MISMATCH_MS:
+            yield _found(
+                "length_mismatch",
+                f"sound lasts {uneven:+.0f} ms longer than the picture",
+                Grade.SOFT,
+                at_ms=min(sound, picture),
+                value=uneven,
+                limit=LENGTH_MISMATCH_MS if uneven > 0 else -LENGTH_MISMATCH_MS,
+            )
+
+    def _wrong_clock(self, sound: float, picture: float) -> tuple[str, str] | None:
+        """Which rule, and in which words, explains that both last so long."""
+        for a, b in _RATE_PAIRS:
+            if min(abs(sound * a / b - picture), abs(sound * b / a - picture)) <= _LENGTH_SLACK_MS:
+                return "rate_mislabel", f"{a:g} taken for {b:g}, or reverse"
+        count = len(self.clip.video_pts)
+        fps = (count - 1) * 1000.0 / float(self.clip.video_pts[-1] - self.clip.video_pts[0])
+        if _standard(fps, _FPS_SLACK) is not None:
+            return None
+        meant = _standard(count * 1000.0 / sound, _LENGTH_SLACK_MS / sound)
+        if meant is None:
+            return None
+        return "video_clock", f"its {fps:.2f} frames a second were {meant:.2f} when it was recorded"
+
+
+def _standard(fps: float, slack: float) -> float | None:
+    """The usual frame rate that this one is."""
+    nearest = min(_STANDARD_FPS, key=lambda usual: abs(fps / usual - 1.0))
+    return nearest if abs(fps / nearest - 1.0) <= slack else None
+
+
+def _found(
+    rule: str,
+    detail: str,
+    grade: Grade = Grade.HARD,
+    *,
+    at_ms: float | None = None,
+    value: float | None = None,
+    limit: float | None = None,
+    unit: str = "ms",
+    origin: Origin = Origin.INPUT,
+) -> FaultFound:
     return FaultFound(
         fault=Fault.LIP_DESYNC,
         grade=grade,
-        origin=Origin.INPUT,
+        origin=origin,
         detector=Detector.TIMELINE,
         rule=rule,
         detail=detail,
+        at_ms=at_ms,
+        value=value,
+        limit=limit,
+        unit=unit if value is not None else "",
     )
-
-
-def _start(clip: ClipTimeline) -> tuple[FaultFound, ...]:
-    offset = (clip.audio_start or 0.0) - (clip.video_start or 0.0)
-    early, late = ACCEPTABLE_MS
-    if early <= offset <= late:
-        return ()
-    detail = f"audio starts {offset:+.0f} ms from video; acceptable {early:+.0f} to {late:+.0f}"
-    return (_found("start_offset", detail),)
-
-
-def _audio_joints(clip: ClipTimeline) -> tuple[FaultFound, ...]:
-    ends = clip.audio_pts + clip.audio_ms
-    gaps = clip.audio_pts[1:] - ends[:-1]
-    found: list[FaultFound] = []
-    for rule, joints, limit in (
-        ("audio_gap", gaps, AUDIO_GAP_MS),
-        ("audio_overlap", -gaps, AUDIO_OVERLAP_MS),
-    ):
-        worst = int(joints.argmax())
-        if joints[worst] > limit:
-            detail = f"{joints[worst]:.0f} ms at {ends[worst]:.0f} ms; at most {limit:.0f}"
-            found.append(_found(rule, detail))
-    return tuple(found)
-
-
-def _video_gap(clip: ClipTimeline) -> tuple[FaultFound, ...]:
-    steps = np.diff(clip.video_pts)
-    worst = int(steps.argmax())
-    gap = float(steps[worst] - np.median(steps))
-    if gap <= VIDEO_GAP_MS:
-        return ()
-    at = clip.video_pts[worst]
-    detail = f"{gap:.0f} ms more than a frame after {at:.0f} ms; at most {VIDEO_GAP_MS:.0f}"
-    return (_found("video_gap", detail),)
-
-
-def _rate(clip: ClipTimeline) -> tuple[FaultFound, ...]:
-    """A wrong clock: packets that lie closer or wider than they sound, or a mislabelled rate."""
-    steps = np.diff(clip.audio_pts)
-    drift = float(np.median(steps) / max(float(np.median(clip.audio_ms)), 1e-3)) - 1.0
-    if abs(drift) > CLOCK_DRIFT:
-        return (_found("audio_clock", f"time stamps run {drift:+.1%} off the sample count"),)
-    audio_end = float(clip.audio_pts[-1] + clip.audio_ms[-1])
-    video_end = float(clip.video_pts[-1] + np.median(np.diff(clip.video_pts)))
-    uneven = audio_end - video_end
-    if abs(uneven) <= UNEVEN_END_MS:
-        return ()
-    ratio = (audio_end - (clip.audio_start or 0.0)) / (video_end - (clip.video_start or 0.0))
-    for a, b in RATE_PAIRS:
-        if min(abs(ratio * a / b - 1.0), abs(ratio * b / a - 1.0)) < RATE_TOLERANCE:
-            detail = f"sound lasts {ratio:.3f} of the picture: {a:g} taken for {b:g}, or reverse"
-            return (_found("rate_mislabel", detail),)
-    if abs(uneven) <= LENGTH_MISMATCH_MS:
-        return ()
-    detail = f"audio ends {uneven:+.0f} ms from video"
-    return (_found("length_mismatch", detail, Grade.SOFT),)

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.detectors.timeline import ClipTimeline, faults, grid_faults, input_faults
-from monitors.labels import Fault, Grade, Origin
+from monitors.detectors.timeline import (
+    ClipTimeline,
+    faults,
+    grid_faults,
+    input_faults,
+    slice_offsets,
+)
+from monitors.labels import Detector, Fault, Grade, Origin
 
 NONE = np.array([])
 
@@ -86,9 +92,79 @@ def test_time_stamps_that_run_off_the_samples_are_found():
 
 @pytest.mark.parametrize("ratio", [44.1 / 48, 48 / 44.1, 25 / 30, 30 / 25, 0.5, 2.0])
 def test_a_mislabelled_rate_shows_in_the_length_of_the_sound(ratio: float):
-    clip = steady()
+    clip = steady(8.0)
     wrong = replace(clip, audio_pts=clip.audio_pts * ratio, audio_ms=clip.audio_ms * ratio)
     assert "rate_mislabel" in rules(wrong)
+
+
+def test_in_a_short_clip_a_mislabelled_rate_cannot_be_told_from_an_uneven_end_for_certain():
+    clip = steady(4.0)
+    wrong = replace(clip, audio_pts=clip.audio_pts * 44.1 / 48, audio_ms=clip.audio_ms * 44.1 / 48)
+    assert rules(wrong) == set()
+    assert rules(wrong, Grade.SOFT) == {"rate_mislabel"}
+
+
+def test_a_frame_rate_that_no_camera_has_and_that_the_sound_explains_is_a_wrong_clock():
+    clip = steady(20.0)
+    slow = replace(clip, video_pts=clip.video_pts * 1.025)
+    (fault,) = [f for f in faults(slow) if f.grade is Grade.HARD]
+    assert fault.rule == "video_clock"
+    assert "24.39 frames a second were 25.00" in fault.detail
+    odd = replace(clip, video_pts=clip.video_pts * 1.025, audio_ms=clip.audio_ms * 1.025)
+    odd = replace(odd, audio_pts=clip.audio_pts * 1.025)
+    assert faults(odd) == (), "a camera may have any rate"
+
+
+def test_small_slips_of_the_sound_add_up_and_the_slice_is_told():
+    clip = steady(12.0)
+    slipped = replace(clip, audio_pts=clip.audio_pts + 40.0 * (clip.audio_pts // 1000.0))
+    assert rules(slipped) == {"slice_offset"}
+    (fault,) = [f for f in faults(slipped) if f.rule == "slice_offset"]
+    assert (fault.at_ms, fault.limit, fault.unit) == (4000.0, 185.0, "ms")
+    assert fault.value == pytest.approx(440.0, abs=1.0)
+    assert [s.at_ms for s in slice_offsets(slipped)] == [2000.0 * i for i in range(7)]
+
+
+def test_a_drift_that_viewers_notice_but_accept_only_shows():
+    clip = steady(12.0)
+    drifting = replace(clip, audio_pts=clip.audio_pts * 1.012)
+    assert rules(drifting) == set()
+    assert rules(drifting, Grade.SOFT) == {"slice_offset"}
+
+
+def test_every_fault_says_how_much_and_what_the_limit_is():
+    clip = steady(8.0)
+    late = clip.audio_pts + np.where(clip.audio_pts > 3000.0, 300.0, 0.0)
+    found = [
+        *faults(steady(offset_ms=400.0)),
+        *faults(replace(clip, audio_pts=late)),
+        *faults(replace(clip, video_pts=np.delete(clip.video_pts, range(30, 40)))),
+        *faults(replace(clip, audio_ms=clip.audio_ms * 0.9)),
+        *faults(replace(clip, sampled_ms=clip.grid_ms + 100.0)),
+    ]
+    assert {f.rule for f in found} == {
+        "start_offset", "audio_gap", "slice_offset", "video_gap", "audio_clock", "grid_error",
+    }  # fmt: skip
+    assert all(f.detector is Detector.TIMELINE for f in found)
+    assert all(f.value is not None and f.limit is not None and f.unit for f in found)
+    assert all(f.at_ms is not None for f in found if f.rule != "audio_clock")
+
+
+def test_where_both_streams_pause_together_they_are_still_in_step():
+    clip = steady(8.0)
+
+    def later(times: np.ndarray) -> np.ndarray:
+        return times + np.where(times >= 3000.0, 700.0, 0.0)
+
+    paused = replace(clip, audio_pts=later(clip.audio_pts), video_pts=later(clip.video_pts))
+    assert rules(paused) == set()
+    assert rules(paused, Grade.SOFT) == {"shared_pause"}
+    assert max(abs(s.offset_ms) for s in slice_offsets(paused)) < 30.0
+
+
+def test_a_picture_that_pauses_often_has_a_varying_rate_and_no_gap():
+    clip, times = steady(8.0), np.cumsum(np.tile([33.0, 33.0, 33.0, 700.0], 10))
+    assert rules(replace(clip, video_pts=times)) == set()
 
 
 def test_an_uneven_end_only_shows():
