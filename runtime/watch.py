@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from monitors.contract import RequestFinished, ResidencySampled
-from monitors.detectors import lip_sync, operations
+from monitors.detectors import model_clock, operations
 from monitors.detectors.finding import Finding, examine
 from monitors.detectors.playout import PlayoutClock
 from monitors.detectors.speech import SpeechAudit
@@ -121,8 +121,8 @@ class Watch:
         self._close()
 
     def _judge_whole(self, finished: Finished) -> None:
-        if finished.av_offset_ms is not None:
-            judge = partial(lip_sync.faults, finished.av_offset_ms)
+        if finished.av_offset_ms is not None or finished.clock_error is not None:
+            judge = partial(model_clock.faults, finished.av_offset_ms, finished.clock_error)
             self.judged(examine(Detector.TIMELINE, judge))
         if self._speech:
             self._audit.feed(max(0, finished.codec_frames - self._frames), b"")  # never sent

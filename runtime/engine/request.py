@@ -159,6 +159,7 @@ class Request:
             codec_frames=0 if speech is None else speech.frames,
             samples=0 if speech is None else speech.samples,
             av_offset_ms=self.prompt.av_offset_ms,
+            clock_error=self.prompt.clock_error,
             residency=self._residency(self.sequence),
             queue_s=self.started - self.arrived,
             encode_s=self.encode_s,

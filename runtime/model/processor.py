@@ -1,7 +1,6 @@
 """Turns and their media slices -> one prompt: marker tokens, media geometry, the time axis."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,21 +8,13 @@ import numpy as np
 from monitors.labels import Modality
 from runtime.model import timeline
 from runtime.model.checkpoint import Checkpoint
+from runtime.model.clip_time import ClipTime
 from runtime.model.clips import Clip, group
 from runtime.model.features import audio_tokens, grid_of
 from runtime.model.prompt import MediaPart, Prompt, PromptBuilder, PromptError, Segment
 from runtime.residents.port import Array, AudioPart, ImagePart, TextPart, Turn, VideoPart
 
 __all__ = ["Processor", "Prompt", "PromptError", "Segment"]
-
-
-@dataclass
-class _ClipTime:
-    """Where a clip's time 0 sits, and how far each slice's start came to stand from its time."""
-
-    base: int
-    audio_errors_ms: list[float] = field(default_factory=list)
-    video_errors_ms: list[float] = field(default_factory=list)
 
 
 class Processor:
@@ -91,14 +82,13 @@ class Processor:
         vision = self._vision if Modality.VIDEO in clip.modalities else ()
         audio = self._audio if Modality.AUDIO in clip.modalities else ()
         builder.text([*vision[:1], *audio[:1]])
-        time = _ClipTime(builder.next_position)
+        time = ClipTime(builder.next_position, self._figures.units_per_s)
         for part in clip.slices:
             if isinstance(part, AudioPart):
                 self._add_audio(builder, part, arrays, time, audio_shift_ms)
             else:
                 self._add_video(builder, part, arrays, time)
-        if vision and audio:
-            builder.av_offset(float(np.mean(time.audio_errors_ms) - np.mean(time.video_errors_ms)))
+        builder.stood(time)
         builder.text([*audio[1:], *vision[1:]])
 
     def _add_audio(
@@ -106,7 +96,7 @@ class Processor:
         builder: PromptBuilder,
         part: AudioPart,
         arrays: Sequence[Array],
-        time: _ClipTime,
+        time: ClipTime,
         shift_ms: float,
     ) -> None:
         samples = _array(arrays, part, np.float32, dimensions=1)
@@ -115,12 +105,12 @@ class Processor:
         positions = timeline.audio_positions(
             time.base, part.start_ms + shift_ms, tokens, units_per_s
         )
-        stands_at = timeline.to_ms(positions[0, 0] - time.base, units_per_s)
-        time.audio_errors_ms.append(stands_at - part.start_ms)
+        times_ms = timeline.audio_times_ms(part.start_ms, tokens)
+        time.stood(Modality.AUDIO, times_ms, positions[0])
         builder.media(part, Modality.AUDIO, self._audio_pad, positions, samples)
 
     def _add_video(
-        self, builder: PromptBuilder, part: VideoPart, arrays: Sequence[Array], time: _ClipTime
+        self, builder: PromptBuilder, part: VideoPart, arrays: Sequence[Array], time: ClipTime
     ) -> None:
         frames = _array(arrays, part, np.uint8, dimensions=4)
         if len(part.pts_ms) != len(frames):
@@ -128,15 +118,12 @@ class Processor:
         figures = self._figures
         count, height, width, _ = frames.shape
         grid = grid_of(count, height, width, figures)
+        firsts = part.pts_ms[:: figures.temporal_patch]
         positions = timeline.video_positions(
-            time.base,
-            part.pts_ms[:: figures.temporal_patch],
-            grid,
-            figures.merge,
-            figures.units_per_s,
+            time.base, firsts, grid, figures.merge, figures.units_per_s
         )
-        stands_at = timeline.to_ms(positions[0, 0] - time.base, figures.units_per_s)
-        time.video_errors_ms.append(stands_at - part.pts_ms[0])
+        each_grid = positions[0, :: positions.shape[1] // len(firsts)]
+        time.stood(Modality.VIDEO, np.array(firsts, np.float64), each_grid)
         builder.media(part, Modality.VIDEO, self._video_pad, positions, frames)
 
     def _encode(self, text: str) -> list[int]:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from monitors.detectors.model_clock import ClockError
 from monitors.labels import Modality
 from runtime.kv.tokens import CODE
+from runtime.model.clip_time import ClipTime
 from runtime.model.timeline import Positions, text_positions
 from runtime.residents.port import Array, AudioPart, ImagePart, VideoPart
 
@@ -45,6 +47,7 @@ class Prompt:
     segments: tuple[Segment, ...]  # without gaps, in order
     next_position: int  # of the first generated token, on all three axes
     av_offset_ms: float | None  # audio minus video where slices start; None: no clip has both
+    clock_error: ClockError | None  # the worst of all its clips; None: it has none
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -64,7 +67,7 @@ class PromptBuilder:
         self._modality: list[NDArray[np.int8]] = []
         self._user: list[NDArray[np.bool_]] = []
         self._segments: list[Segment] = []
-        self._offsets: list[float] = []
+        self._clips: list[ClipTime] = []
         self._length = 0
 
     def text(self, ids: Sequence[int]) -> None:
@@ -94,11 +97,13 @@ class PromptBuilder:
         self._segments.append(Segment(modality, self._length, stop, part, media))
         self._append(np.full(tokens, pad_id, np.int64), modality, positions)
 
-    def av_offset(self, offset_ms: float) -> None:
-        """Note how far a clip's audio stands from its video."""
-        self._offsets.append(offset_ms)
+    def stood(self, clip: ClipTime) -> None:
+        """Note how far a clip's tokens stand from their times."""
+        self._clips.append(clip)
 
     def build(self) -> Prompt:
+        offsets = [o for clip in self._clips if (o := clip.av_offset_ms) is not None]
+        worst = [clip.worst for clip in self._clips if clip.worst is not None]
         return Prompt(
             ids=np.concatenate(self._ids),
             modality=np.concatenate(self._modality),
@@ -106,7 +111,8 @@ class PromptBuilder:
             user=np.concatenate(self._user),
             segments=tuple(self._segments),
             next_position=self.next_position,
-            av_offset_ms=max(self._offsets, key=abs, default=None),
+            av_offset_ms=max(offsets, key=abs, default=None),
+            clock_error=max(worst, key=lambda one: abs(one.error_ms), default=None),
         )
 
     def _append(self, ids: NDArray[np.int64], modality: Modality, positions: Positions) -> None:

@@ -23,6 +23,7 @@ from monitors.contract import (
     Shed,
     Wire,
 )
+from monitors.detectors.model_clock import ClockError
 from monitors.labels import Modality
 
 Array = NDArray[Any]
@@ -176,6 +177,7 @@ class Finished(Wire, frozen=True, tag="request_finished"):
     prefill_s: float
     decode_s: float
     stale_tokens: int | None = None  # found under `probe_epoch`'s keys; None: not looked for
+    clock_error: ClockError | None = None  # on the model's clock; None: no clip, or not told
 
 
 FailedKind = Literal["bad_request", "shed", "overloaded", "engine", "lost", "cancelled"]

@@ -319,7 +319,10 @@ def test_a_truncating_drill_loses_samples_and_says_length(drive: Drive) -> None:
 def test_a_desync_drill_shifts_audio_on_the_models_clock(drive: Drive) -> None:
     driver = drive()
     driver.engine.drill(order(DrillKind.DESYNC, 0.4))
-    assert driver.run(ask("r", media=2)).av_offset_ms == pytest.approx(400, abs=40)
+    finished = driver.run(ask("r", media=2))
+    assert finished.av_offset_ms == pytest.approx(400, abs=40)
+    assert finished.clock_error is not None
+    assert finished.clock_error.error_ms == pytest.approx(400, abs=40)
 
 
 def test_a_corrupting_drill_shows_in_the_pixels_and_never_in_the_cache(drive: Drive) -> None:

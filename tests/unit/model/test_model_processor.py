@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from monitors.labels import Modality
 from runtime.kv.tokens import CODE
@@ -147,6 +148,36 @@ def test_a_shift_of_the_audio_shows_as_offset(processor: Processor) -> None:
     media = Media()
     prompt = processor.prompt([user(*media.clip(4))], media.arrays, audio_shift_ms=400.0)
     assert prompt.av_offset_ms == pytest.approx(400.0, abs=1000 / 13 / 2)
+
+
+def test_no_token_of_ten_minutes_stands_further_than_half_a_step_from_its_time(
+    processor: Processor,
+) -> None:
+    media, parts = Media(), list[Part]()
+    video, audio = media.video(size=(32, 32)), media.audio()
+    for start in range(0, 600_000, 2000):
+        times = tuple(start + late for late in (0, 517, 990, 1533))  # a camera's, not a grid's
+        parts.append(replace(video, start_ms=start, pts_ms=times))
+        parts += [replace(audio, start_ms=start + late) for late in (0, 1000)]
+    worst = processor.prompt([user(*parts)], media.arrays).clock_error
+    assert worst is not None
+    assert worst.unit_ms == pytest.approx(1000 / 13)
+    assert 0.0 < abs(worst.error_ms) <= worst.unit_ms / 2
+
+
+def test_a_shift_shows_in_the_worst_token_and_where_it_is(processor: Processor) -> None:
+    media = Media()
+    prompt = processor.prompt([user(*media.clip(4))], media.arrays, audio_shift_ms=400.0)
+    worst = prompt.clock_error
+    assert worst is not None
+    assert worst.modality is Modality.AUDIO
+    assert worst.error_ms == pytest.approx(400.0, abs=worst.unit_ms / 2)
+    assert 0.0 <= worst.at_ms < 4000.0
+
+
+def test_a_prompt_without_clips_has_no_clock_to_be_wrong(processor: Processor) -> None:
+    media = Media()
+    assert processor.prompt([user("Hi.", media.image())], media.arrays).clock_error is None
 
 
 def test_offset_is_unknown_without_both(processor: Processor) -> None:

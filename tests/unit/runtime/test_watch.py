@@ -15,7 +15,8 @@ from monitors.contract import (
     RequestFinished,
 )
 from monitors.detectors.finding import Finding
-from monitors.labels import Detector, Fault, Grade, Milestone, Origin, Outcome
+from monitors.detectors.model_clock import ClockError
+from monitors.labels import Detector, Fault, Grade, Milestone, Modality, Origin, Outcome
 from monitors.redlines import RedLines
 from runtime.book import Book, Stamp
 from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
@@ -186,6 +187,17 @@ async def test_sound_out_of_step_with_the_picture_is_a_fault() -> None:
     scene = Scene()
     scene.watch.finish(Outcome.OK, an_end(av_offset_ms=400.0))
     assert [f.fault for f in await scene.said(FaultFound)] == [Fault.LIP_DESYNC]
+
+
+async def test_a_token_far_from_its_time_is_a_fault_though_the_clip_is_in_step_on_the_whole() -> (
+    None
+):
+    scene = Scene()
+    worst = ClockError(unit_ms=77.0, error_ms=-300.0, at_ms=8000.0, modality=Modality.AUDIO)
+    scene.watch.finish(Outcome.OK, an_end(av_offset_ms=0.0, clock_error=worst))
+    (found,) = await scene.said(FaultFound)
+    assert (found.rule, found.at_ms, found.origin) == ("position_error", 8000.0, Origin.PIPELINE)
+    assert (await scene.said(RequestFinished))[0].faulted
 
 
 async def test_whole_speech_is_no_fault() -> None:
