@@ -15,6 +15,7 @@ import msgspec
 
 from redline.client import ClientError, reason
 from redline.settings import Stack
+from runtime.media.client_digest import digest_of
 
 SPEECH_HZ = 24_000
 
@@ -84,18 +85,20 @@ def summary(answer: Answer, out: Path) -> str:
     return "\n".join(f"{name:18s} {value}" for name, value in lines.items())
 
 
-def part_of(clip: Path) -> dict[str, Any]:
-    """The content part that refers to an uploaded file. Raises `ClientError` for other kinds."""
+def part_of(clip: Path, data: bytes) -> dict[str, Any]:
+    """The content part that refers to an uploaded file, and says what its bytes are. Raises
+    `ClientError` for other kinds."""
     kind = (mimetypes.guess_type(clip.name)[0] or "").partition("/")[0]
-    name = f"attachment:{clip.name}"
+    name, digest = f"attachment:{clip.name}", digest_of(data)
     match kind:
         case "video":
-            return {"type": "video_url", "video_url": {"url": name}}
+            return {"type": "video_url", "video_url": {"url": name, "digest": digest}}
         case "image":
-            return {"type": "image_url", "image_url": {"url": name}}
+            return {"type": "image_url", "image_url": {"url": name, "digest": digest}}
         case "audio":
             form = clip.suffix.lstrip(".").lower()
-            return {"type": "input_audio", "input_audio": {"data": name, "format": form}}
+            sound = {"data": name, "format": form, "digest": digest}
+            return {"type": "input_audio", "input_audio": sound}
         case _:
             raise ClientError(f"{clip.name}: not a video, audio or image file by its name")
 
@@ -113,11 +116,11 @@ def send(
     timeout_s: float = 120.0,
 ) -> Answer:
     """Upload the clips with the question and follow the stream to its end."""
+    uploads = [(clip, clip.read_bytes()) for clip in clips]
+    parts = [part_of(clip, data) for clip, data in uploads]
     request: dict[str, Any] = {
         "model": "redline",
-        "messages": [
-            {"role": "user", "content": [*map(part_of, clips), {"type": "text", "text": ask}]}
-        ],
+        "messages": [{"role": "user", "content": [*parts, {"type": "text", "text": ask}]}],
         "modalities": ["text", "audio"] if speech else ["text"],
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -131,7 +134,7 @@ def send(
         headers["X-Redline-Session"] = session
     if low_latency:
         headers["X-Redline-Fidelity"] = "low_latency"
-    files = [("file", (clip.name, clip.read_bytes())) for clip in clips]
+    files = [("file", (clip.name, data)) for clip, data in uploads]
     answer = Answer()
     url = f"{stack.runtime_url}/v1/chat/completions"
     upload: dict[str, Any] = {"files": files, "data": {"request": json.dumps(request)}}

@@ -82,6 +82,7 @@ class Chat:
             session=_session(headers) or chat.user,
             chat=chat,
             files=upload.files | fetched,
+            digests=upload.digests,
             since=at,
             wish=_wish(headers),
             pinned=self._pinned(request),

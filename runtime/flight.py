@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
@@ -12,6 +12,7 @@ from monitors.contract import MediaRung, Name
 from monitors.labels import Milestone, Outcome
 from monitors.tracing import Attribute
 from runtime import refusals, turns
+from runtime.media.client_digest import ClientDigest
 from runtime.media.fidelity import fidelity_of
 from runtime.openai_api import ChatRequest
 from runtime.openai_errors import ApiError
@@ -49,6 +50,7 @@ class Ask:
     pinned: Name | None  # an operator's choice of resident: never evidence
     salt: str
     headers: Mapping[str, str]
+    digests: Mapping[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
 
     def expects(self) -> frozenset[Milestone]:
         """The first outputs that are due."""
@@ -118,6 +120,7 @@ class Flight:
             fidelity=fidelity_of(rung, settings.lines.ladder),
             fps=settings.video_fps,
             slices=settings.lines.scheduler,
+            digests=self.ask.digests,
         )
         loop = asyncio.get_running_loop()
         self._prompt = await loop.run_in_executor(

@@ -2,14 +2,32 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
+from runtime.media.client_digest import ClientDigest, DigestError
+from runtime.media.client_digest import parse as parse_digest
 from runtime.openai_errors import bad_request, from_validation
 from runtime.settings import MediaLimits
 
 MODEL = "redline"  # the one served name; the router picks the version behind it
 
 Short = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+def _digest(given: object) -> ClientDigest | None:
+    if given is None or isinstance(given, ClientDigest):
+        return given
+    if not isinstance(given, str):
+        raise PydanticCustomError("digest", "a digest is a string like sha-256=:BASE64:")
+    try:
+        return parse_digest(given)
+    except DigestError as err:
+        raise PydanticCustomError("digest", "{why}", {"why": str(err)}) from err
+
+
+Digest = Annotated[ClientDigest | None, BeforeValidator(_digest)]
+"""What the client says the item's bytes are (RFC 9530); None: nothing."""
 
 
 class _Body(BaseModel):
@@ -26,6 +44,7 @@ class Url(_Body):
 
     url: str
     detail: Literal["auto", "low", "high"] = "auto"  # taken for compatibility: the rung decides
+    digest: Digest = None
 
 
 class ImageContent(_Body):
@@ -43,6 +62,7 @@ class InputAudio(_Body):
 
     data: str
     format: Short = "wav"
+    digest: Digest = None
 
 
 class AudioContent(_Body):

@@ -5,10 +5,13 @@ import binascii
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import unquote_to_bytes
 
-from monitors.detectors.finding import Finding
+from monitors.detectors.finding import Finding, examine, joined
+from monitors.labels import Detector, Modality
 from monitors.redlines import SchedulerLines
+from runtime.media.client_digest import ClientDigest
 from runtime.media.decode import decode
 from runtime.media.fidelity import Fidelity
 from runtime.media.limits import Guard, MediaError
@@ -28,6 +31,7 @@ from runtime.settings import MediaLimits
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[\w.+-]+=[^;,]*)*(;base64)?,", re.ASCII)
 _ATTACHMENT = "attachment:"
+_NOT_AS_SENT = "Its bytes are not those that its digest names: send it again"
 _BASE64_PIECE = 256 * 1024  # letters; all at once, a large file would hold up every request
 
 Files = Mapping[str, bytes]  # uploads by name, fetched media by URL
@@ -44,12 +48,14 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How media is to be decoded for one request."""
+    """How media is to be decoded for one request. `digests`: what the headers of uploads say of
+    their bytes, by file name."""
 
     limits: MediaLimits
     fidelity: Fidelity
     fps: float
     slices: SchedulerLines
+    digests: Mapping[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
 
 
 def build(asked: ChatRequest, files: Files, how: Decoding) -> Prompt:
@@ -105,14 +111,18 @@ def _media(
 ) -> list[Part]:
     match content:
         case VideoContent():
-            kind, param = "video", f"{param}.video_url"
-            data = _fetch(content.video_url.url, param, files)
+            kind, param, said = "video", f"{param}.video_url", content.video_url.digest
+            reference = content.video_url.url
+            data = _fetch(reference, param, files)
         case ImageContent():
-            kind, param = "image", f"{param}.image_url"
-            data = _fetch(content.image_url.url, param, files)
+            kind, param, said = "image", f"{param}.image_url", content.image_url.digest
+            reference = content.image_url.url
+            data = _fetch(reference, param, files)
         case AudioContent():
-            kind, param = "audio", f"{param}.input_audio"
-            data = _audio_bytes(content.input_audio.data, param, files)
+            kind, param, said = "audio", f"{param}.input_audio", content.input_audio.digest
+            reference = content.input_audio.data
+            data = _audio_bytes(reference, param, files)
+    checked = list(_checked(data, Modality(kind), said, how.digests.get(_name(reference))))
     try:
         clip = decode(
             data,
@@ -127,9 +137,23 @@ def _media(
         Guard(how.limits, param).unpacked(sum(array.nbytes for array in prompt.arrays))
     except MediaError as err:
         status = 413 if err.too_large else 400
-        raise ApiError(status, str(err), code=err.code, param=err.param) from err
-    prompt.findings += clip.report.findings
+        damaged = any(finding.faults for finding in checked)
+        message = f"{err}. {_NOT_AS_SENT}" if damaged else str(err)
+        raise ApiError(status, message, code=err.code, param=err.param) from err
+    prompt.findings += joined(*clip.report.findings, *checked)
     return parts
+
+
+def _checked(data: bytes, modality: Modality, *said: ClientDigest | None) -> Iterator[Finding]:
+    """Whether an item's bytes are those that its client means, where it tells."""
+    for digest in said:
+        if digest is not None:
+            yield examine(Detector.BITSTREAM, partial(digest.faults, data, modality))
+
+
+def _name(reference: str) -> str:
+    """Of the upload that a content part points at."""
+    return reference.removeprefix(_ATTACHMENT) if reference.startswith(_ATTACHMENT) else ""
 
 
 def _part(piece: Slice, arrays: list[Array]) -> Part:

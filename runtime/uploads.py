@@ -2,26 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from runtime.media.client_digest import ClientDigest, DigestError, parse
 from runtime.openai_errors import ApiError, bad_request
 from runtime.settings import MediaLimits
 
 REQUEST_FIELD = "request"
+DIGEST_HEADERS = ("content-digest", "repr-digest")  # RFC 9530; of a part's bytes they say the same
 PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Upload:
-    """The request's JSON, the files that came with it, and when its last byte did."""
+    """The request's JSON, the files that came with it and what their headers say their bytes are,
+    and when its last byte did."""
 
     body: bytes | bytearray
     files: dict[str, bytes]
     at: float
+    digests: dict[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
 
 
 async def read(request: Request, limits: MediaLimits, clock: Callable[[], float]) -> Upload:
@@ -60,27 +64,48 @@ async def _split(request: Request, body: bytearray, limits: MediaLimits, at: flo
     except (MultiPartException, UnicodeDecodeError) as err:
         raise bad_request(f"the multipart form is broken: {err}", code="invalid_form") from err
     try:
-        field = form.get(REQUEST_FIELD)
-        if field is None:
+        asked = form.get(REQUEST_FIELD)
+        if asked is None:
             message = f"the multipart form needs a {REQUEST_FIELD!r} field with the JSON request"
             raise bad_request(message, param=REQUEST_FIELD, code="invalid_form")
-        text = await field.read() if isinstance(field, UploadFile) else field.encode()
-        return Upload(text, await _files(form.multi_items()), at)
+        text = await asked.read() if isinstance(asked, UploadFile) else asked.encode()
+        items = form.multi_items()
+        return Upload(text, await _files(items), at, _digests(items))
     finally:
         await form.close()
 
 
 async def _files(items: list[tuple[str, UploadFile | str]]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    for field, item in items:
-        if field == REQUEST_FIELD or not isinstance(item, UploadFile):
+    for key, item in items:
+        if key == REQUEST_FIELD or not isinstance(item, UploadFile):
             continue
         name = item.filename or ""
         if not name or name in files:
             message = f"each uploaded file needs a name of its own, not {name!r}"
-            raise bad_request(message, param=field, code="invalid_form")
+            raise bad_request(message, param=key, code="invalid_form")
         files[name] = await item.read()
     return files
+
+
+def _digests(items: list[tuple[str, UploadFile | str]]) -> dict[str, ClientDigest]:
+    """By file name. Raises `ApiError` for one that is none."""
+    digests: dict[str, ClientDigest] = {}
+    for _, item in items:
+        if not isinstance(item, UploadFile):
+            continue
+        for header in DIGEST_HEADERS:
+            if (said := item.headers.get(header)) is None:
+                continue
+            try:
+                digest = parse(said)
+            except DigestError as err:
+                message = f"{header} of {item.filename!r}: {err}"
+                raise bad_request(message, param=header, code="invalid_digest") from err
+            name = item.filename or ""
+            earlier = digests[name].said if name in digests else ()
+            digests[name] = ClientDigest((*earlier, *digest.said))
+    return digests
 
 
 async def _pieces(body: bytearray) -> AsyncGenerator[bytes, None]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from monitors.contract import FaultFound
 from monitors.labels import Detector, Grade, Judgement
@@ -53,3 +53,18 @@ def examine(detector: Detector, judge: Callable[[], Verdict], spent_s: float = 0
     if any(fault.detector is not detector for fault in finding.faults):
         raise ValueError(f"{detector} found faults that it says are another detector's")
     return finding
+
+
+def joined(*findings: Finding) -> tuple[Finding, ...]:
+    """One finding of each detector, in order: of an item that it looked at in several ways."""
+    together: dict[Detector, Finding] = {}
+    for finding in findings:
+        earlier = together.get(finding.detector)
+        if earlier is None:
+            together[finding.detector] = finding
+            continue
+        told = [one for one in (earlier, finding) if not isinstance(one.verdict, Abstained)]
+        verdict = (*earlier.faults, *finding.faults) if told else earlier.verdict
+        cost = earlier.cpu_s + finding.cpu_s
+        together[finding.detector] = replace(earlier, verdict=verdict, cpu_s=cost)
+    return tuple(together.values())

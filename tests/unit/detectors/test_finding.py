@@ -3,7 +3,7 @@
 import pytest
 
 from monitors.contract import FaultFound
-from monitors.detectors.finding import Abstained, Finding, Verdict, examine
+from monitors.detectors.finding import Abstained, Finding, Verdict, examine, joined
 from monitors.labels import Detector, Fault, Grade, Judgement, Origin
 
 
@@ -43,3 +43,17 @@ def test_the_cost_is_what_judging_and_gathering_took() -> None:
 def test_no_detector_speaks_in_anothers_name() -> None:
     with pytest.raises(ValueError, match="another detector's"):
         examine(Detector.PIXELS, lambda: (fault(Grade.HARD),))
+
+
+def test_two_looks_of_one_detector_are_one_finding():
+    clean, hard = (), (fault(Grade.HARD),)
+    other = Finding(Detector.BITSTREAM, clean, 0.5)
+    first, second = Finding(Detector.TIMELINE, clean, 1.0), Finding(Detector.TIMELINE, hard, 2.0)
+    assert joined(first, other, second) == (Finding(Detector.TIMELINE, hard, 3.0), other)
+
+
+def test_an_abstention_gives_way_to_what_another_look_can_tell():
+    dark = Finding(Detector.TIMELINE, Abstained("too dark"), 1.0)
+    clean = Finding(Detector.TIMELINE, (), 1.0)
+    assert joined(dark, clean) == joined(clean, dark) == (Finding(Detector.TIMELINE, (), 2.0),)
+    assert joined(dark, dark)[0].verdict == Abstained("too dark")

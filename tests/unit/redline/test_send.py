@@ -107,12 +107,14 @@ def test_the_summary_says_what_came_and_what_did_not() -> None:
     [("a.mp4", "video_url"), ("a.wav", "input_audio"), ("a.png", "image_url")],
 )
 def test_a_clip_is_what_its_name_says(name: str, kind: str) -> None:
-    assert part_of(Path(name))["type"] == kind
+    part = part_of(Path(name), b"bytes")
+    assert part["type"] == kind
+    assert part[kind]["digest"] == "sha-256=:J3CJ2RwL308uaGK6fkoHYFEZQx9dE/cm3TUrBvGyBqk=:"
 
 
 def test_a_file_of_another_kind_is_refused_by_name() -> None:
     with pytest.raises(ClientError, match=r"notes\.txt: not a video, audio or image"):
-        part_of(Path("notes.txt"))
+        part_of(Path("notes.txt"), b"")
 
 
 @pytest.mark.parametrize(

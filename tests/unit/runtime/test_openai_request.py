@@ -146,3 +146,16 @@ def test_any_json_is_parsed_or_refused_in_openais_form(body: Any) -> None:
 def test_any_bytes_are_parsed_or_refused(body: bytes) -> None:
     with pytest.raises(ApiError):
         parse(body, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("digest", "words"),
+    [("crc32", "looks like sha-256=:BASE64:"), (7, "is a string like sha-256=:BASE64:")],
+)
+def test_a_digest_that_is_none_is_refused_by_its_field(digest: object, words: str) -> None:
+    part = {"type": "video_url", "video_url": {"url": "attachment:a", "digest": digest}}
+    messages = [{"role": "user", "content": [part]}]
+    with pytest.raises(ApiError, match=words) as caught:
+        parse(json.dumps({"model": "redline", "messages": messages}).encode(), LIMITS)
+    assert caught.value.status == 400
+    assert (caught.value.param or "").endswith("video_url.digest")

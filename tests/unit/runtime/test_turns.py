@@ -1,6 +1,7 @@
 """From content to turns: slices in order, and media that is refused with the field's name."""
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitors.contract import MediaRung
-from monitors.labels import Judgement
+from monitors.labels import Detector, Judgement, Origin
 from monitors.redlines import RedLines
 from runtime import turns
+from runtime.media.client_digest import digest_of, parse
 from runtime.media.fidelity import fidelity_of
 from runtime.openai_api import ChatRequest
 from runtime.openai_errors import ApiError
@@ -188,3 +190,73 @@ def test_any_url_is_decoded_or_refused(text: str) -> None:
         with pytest.raises(ApiError) as caught:
             built(part)
         assert caught.value.status == 400
+
+
+# ---------------------------------------------------------------- what clients say of their bytes
+def said_of(part: dict[str, Any], data: bytes) -> dict[str, Any]:
+    part[part["type"]]["digest"] = digest_of(data)
+    return part
+
+
+@pytest.mark.parametrize(
+    ("part", "sent"),
+    [
+        (video(data_url("video/mp4", CLIP)), CLIP),
+        (image(data_url("image/png", PNG)), PNG),
+        (audio(base64.b64encode(WAV).decode()), WAV),
+    ],
+    ids=["video", "image", "audio"],
+)
+def test_bytes_that_are_not_those_of_the_digest_are_told_and_still_taken(
+    part: dict[str, Any], sent: bytes
+) -> None:
+    assert [f for one in built(said_of(part, sent)).findings for f in one.faults] == []
+    prompt = built(said_of(part, sent + b"!"))
+    (fault,) = [f for one in prompt.findings for f in one.faults]
+    assert (fault.rule, fault.origin) == ("digest_mismatch", Origin.INPUT)
+    assert prompt.arrays
+    judged = [one.detector for one in prompt.findings]
+    assert len(judged) == len(set(judged)), "one finding of each detector, for each item"
+
+
+def test_an_upload_is_checked_against_its_headers_too() -> None:
+    asked = ChatRequest.model_validate(
+        {"model": "redline", "messages": [{"role": "user", "content": [image("attachment:a")]}]}
+    )
+    for data, rules in ((PNG, []), (b"another", ["digest_mismatch"])):
+        said = replace(how(), digests={"a": parse(digest_of(data))})
+        prompt = turns.build(asked, {"a": PNG}, said)
+        assert [f.rule for one in prompt.findings for f in one.faults] == rules
+
+
+def test_damage_that_leaves_nothing_to_decode_is_refused_with_its_cause() -> None:
+    error = refusal(said_of(video(data_url("video/mp4", CLIP[:300])), CLIP))
+    assert error.status == 400
+    assert "not those that its digest names: send it again" in error.message
+
+
+def one_bit_flipped(clip: bytes, packet: int) -> bytes:
+    """A VP9 clip with one bit of one packet's payload changed: many decode without a word."""
+
+    def flip(kind: str, index: int, raw: bytes) -> bytes:
+        if (kind, index) != ("video", packet):
+            return raw
+        at = len(raw) * 2 // 3
+        return raw[:at] + bytes([raw[at] ^ 8]) + raw[at + 1 :]
+
+    return media.remux(clip, "webm", flip)
+
+
+def test_every_damaged_vp9_clip_is_told_where_the_client_says_what_it_sent() -> None:
+    clip = media.remux(
+        media.clip(0.8, width=64, height=48, container="webm"), "webm", lambda *a: a[2]
+    )
+    silent = 0
+    for packet in range(20):
+        broken = one_bit_flipped(clip, packet)
+        part = said_of(video(data_url("video/webm", broken)), clip)
+        (finding,) = (f for f in built(part).findings if f.detector is Detector.BITSTREAM)
+        rules = {fault.rule for fault in finding.faults}
+        assert "digest_mismatch" in rules, packet
+        silent += rules == {"digest_mismatch"}
+    assert silent > 5, "else the decoder would have told without a digest"

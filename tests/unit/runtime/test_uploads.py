@@ -9,6 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from runtime import uploads
+from runtime.media.client_digest import digest_of, parse
 from runtime.openai_errors import ApiError
 from runtime.settings import MediaLimits
 
@@ -54,3 +55,22 @@ async def test_a_body_beyond_its_limit_is_not_read_to_its_end() -> None:
     with pytest.raises(ApiError, match="larger than 5 bytes"):
         await uploads.read_body(undeclared, 5)
     assert await uploads.read_body(received(httpx.Request("POST", "http://x/", content=b"1")), 5)
+
+
+def with_header(header: str, value: str) -> Request:
+    part = ("c.mp4", CLIP, "video/mp4", {header: value})
+    return received(
+        httpx.Request("POST", "http://x/", files={"file": part}, data={"request": "{}"})
+    )
+
+
+@pytest.mark.parametrize("header", ["Content-Digest", "Repr-Digest"])
+async def test_a_files_own_headers_may_say_what_its_bytes_are(header: str) -> None:
+    got = await uploads.read(with_header(header, digest_of(CLIP)), LIMITS, lambda: 0.0)
+    assert got.digests == {"c.mp4": parse(digest_of(CLIP))}
+
+
+async def test_a_digest_header_that_is_none_is_refused_by_its_name() -> None:
+    with pytest.raises(ApiError, match=r"content-digest of 'c\.mp4'.*looks like") as caught:
+        await uploads.read(with_header("Content-Digest", "crc32"), LIMITS, lambda: 0.0)
+    assert (caught.value.status, caught.value.param) == (400, "content-digest")
