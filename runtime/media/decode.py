@@ -6,7 +6,7 @@ decoded and the damage reported; what yields nothing is refused with a `MediaErr
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -24,6 +24,7 @@ from monitors.detectors import timeline as clocks
 from monitors.detectors.finding import Finding, examine
 from monitors.labels import Detector
 from monitors.redlines import SchedulerLines
+from runtime.media import sync
 from runtime.media.audio_track import AudioTrack
 from runtime.media.fidelity import Fidelity
 from runtime.media.image import decode_image
@@ -119,6 +120,9 @@ def _decode(
         report = _report(container, video, audio)
     samples = () if video is None else video.samples
     sound = np.zeros(0, np.float32) if audio is None else audio.sound(fidelity)
+    if video is not None:
+        lips = sync.lips(video.inspection.glimpses, sound)
+        report = replace(report, findings=(*report.findings, lips))
     if not len(samples if kind == "video" else sound):
         raise guard.refusal(MediaProblem.NO_FRAMES, f"no {kind} could be decoded from it")
     slices = tuple(cut(samples, sound, 1000.0 / fps, lines))
