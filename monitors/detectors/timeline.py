@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
+from monitors.detectors.finding import Abstained, Verdict
 from monitors.labels import Detector, Fault, Grade, Origin
 
 DETECTABLE_MS = (-45.0, 125.0)  # BT.1359-1: half of all viewers notice beyond it
@@ -29,7 +30,7 @@ _RATE_SLACK_MS = 1.5  # containers may round time stamps to milliseconds
 _PAUSE_PERCENTILE, _PAUSE_TIMES = 95.0, 4.0  # a gap, in a stream of varying rate
 _SHARED_MS = 100.0  # so near to each other, gaps of both streams are one pause
 _SETTLED_FRAMES = 5  # at the end of a slice, that tell where its sound stands
-_LENGTH_SLACK_MS = 60.0  # what frames and padding leave open of a length
+_LENGTH_SLACK_MS = 40.0  # what frames and padding leave open of a length
 _STANDARD_FPS = (10.0, 12.0, 12.5, 15.0, 20.0, 24.0 / 1.001, 24.0, 25.0, 30.0 / 1.001, 30.0,
                  48.0, 50.0, 60.0 / 1.001, 60.0)  # fmt: skip
 _FPS_SLACK = 0.003
@@ -63,6 +64,13 @@ class SliceOffset:
 
     at_ms: float
     offset_ms: float
+
+
+def judge(clip: ClipTimeline) -> Verdict:
+    """Abstains on a sound that is alone: there is nothing that it could be out of step with."""
+    if _clocks(clip) is None and not len(clip.grid_ms):
+        return Abstained("there is no picture beside the sound, or none of any length")
+    return faults(clip)
 
 
 def faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:

@@ -229,7 +229,7 @@ def _findings(
     stream: bitstream.VideoStreamReport | None,
     timeline: clocks.ClipTimeline,
 ) -> Iterator[Finding]:
-    yield examine(Detector.TIMELINE, partial(clocks.faults, timeline))
+    yield examine(Detector.TIMELINE, partial(clocks.judge, timeline))
     if video is not None and stream is not None:
         yield from video.inspection.findings(stream)
 

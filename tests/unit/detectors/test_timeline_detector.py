@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitors.detectors.finding import Abstained
 from monitors.detectors.timeline import (
     ClipTimeline,
     faults,
     grid_faults,
     input_faults,
+    judge,
     slice_offsets,
 )
 from monitors.labels import Detector, Fault, Grade, Origin
@@ -179,6 +181,8 @@ def test_a_clip_of_one_stream_cannot_be_out_of_sync():
     silent = replace(clip, audio_pts=NONE, audio_ms=NONE, audio_start=None)
     blind = replace(clip, video_pts=NONE[:0], video_start=None, sampled_ms=NONE, grid_ms=NONE)
     assert faults(silent) == faults(blind) == ()
+    assert judge(silent) == (), "our own sampling was judged"
+    assert isinstance(judge(blind), Abstained)
 
 
 def test_sampling_by_index_is_our_own_fault():
