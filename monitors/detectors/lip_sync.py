@@ -31,9 +31,11 @@ _LEAST_LEVEL_DB = -55.0  # of the loud ones, re full scale
 _RANGE_DB = 35.0  # what is quieter than the loudest moment by more is silence
 _NEAR_FRAMES = 8  # lags so near to the best one are its own slopes
 
-_CERTAIN_LEAD = 4.5  # of 2,000 voices beside pictures that were not theirs, none came past 3.6
+_CERTAIN_LEAD = 4.5  # 3,600 voices beside pictures not theirs: 3.8 at most, within `FURTHEST_MS`
 _LIKELY_LEAD = 3.8  # worth showing
 
+_ALIKE = 0.7  # of the best fit
+_LARGEST_MOUTH = 0.1  # of the picture: a lit frame around whoever speaks is more
 _MOST_FIT = 0.999  # Fisher's scale has no end at 1
 
 Signal = NDArray[np.float64]
@@ -93,7 +95,7 @@ def estimate(level_db: Signal, luma: NDArray[np.uint8]) -> Estimate | Abstained:
         return Abstained("nothing moves in the picture")
     heard = _steady(_fast(np.maximum(level_db, level_db.max() - _RANGE_DB)[:, None]))
     fits = _correlations(heard[:, 0], moving)
-    return _standing_out(fits)
+    return _standing_out(fits, parts=(luma.shape[1] - 1) * (luma.shape[2] - 1))
 
 
 def _part(signals: LipSignals, start: int, stop: int) -> Verdict:
@@ -169,9 +171,10 @@ def _correlations(heard: NDArray[np.float32], moving: NDArray[np.float32]) -> ND
     return fits.astype(np.float32, copy=False)
 
 
-def _standing_out(fits: NDArray[np.float32]) -> Estimate | Abstained:
+def _standing_out(fits: NDArray[np.float32], parts: int) -> Estimate | Abstained:
     """The lag whose best part fits best, by either sign: what brightens with the voice, a level
-    meter say, must not be taken for a mouth that darkens between its beats."""
+    meter say, must not be taken for a mouth that darkens between its beats. `parts`: of the whole
+    picture, of which a mouth is a small share."""
     count = len(fits)
     either = np.abs(fits)
     best = either.max(1)
@@ -179,6 +182,8 @@ def _standing_out(fits: NDArray[np.float32]) -> Estimate | Abstained:
     part = int(either[lag].argmax())
     if fits[lag, part] < 0:
         return Abstained("what follows the voice brightens with it: no mouth")
+    if (fits[lag] > _ALIKE * fits[lag, part]).sum() > _LARGEST_MOUTH * parts:
+        return Abstained("too much of the picture follows the voice: no mouth")
     apart = np.abs((np.arange(count) - lag + count // 2) % count - count // 2)
     others = float(best[apart > _NEAR_FRAMES].max())
     before, peak, after = (float(fits[(lag + by) % count, part]) for by in (-1, 0, 1))

@@ -105,6 +105,24 @@ def test_what_brightens_with_the_voice_is_no_mouth():
     assert "brightens" in reason(talker(sign=-1.0))
 
 
+def test_a_frame_that_lights_up_around_who_speaks_is_no_mouth():
+    signals = talker(offset_ms=400.0)
+    luma = signals.luma.copy()
+    luma[:, 15:] = luma[:, 12:13, 14:15]
+    assert "too much of the picture" in reason(replace(signals, luma=luma))
+
+
+def test_captions_and_slides_that_come_after_the_voice_are_no_mouth():
+    for seed in range(5):
+        signals = talker(12.0, seed=seed)
+        luma = np.full_like(signals.luma, 120)
+        speaks = np.convolve(signals.level_db > -35.0, np.ones(9), "same") > 0
+        luma[np.roll(speaks, 12), 15:17, 4:28] = 30
+        for turn in np.flatnonzero(~speaks[1:] & speaks[:-1]):
+            luma[turn + 8 :, :14] = np.random.default_rng(turn).integers(30, 220)
+        assert isinstance(judge(replace(signals, luma=luma)), Abstained)
+
+
 @pytest.mark.parametrize(
     ("signals", "words"),
     [
