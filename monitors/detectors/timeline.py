@@ -265,8 +265,16 @@ class _Clocks:
         shared = set(self.pauses.values())
         if shared:
             at = float(self.clip.video_pts[min(shared)])
-            detail = f"sound and picture pause together, first at {at:.0f} ms: {len(shared)} times"
-            yield _found("shared_pause", detail, Grade.SOFT, at_ms=at)
+            longest = max(float(self.steps[step]) - self.frame_ms for step in shared)
+            yield _found(
+                "shared_pause",
+                f"sound and picture pause together, first at {at:.0f} ms: {len(shared)} times, "
+                f"{longest:.0f} ms at most",
+                Grade.SOFT,
+                at_ms=at,
+                value=longest,
+                limit=AUDIO_GAP_MS,
+            )
         alone = [int(step) for step in self.stills if int(step) not in shared]
         if alone:
             worst = max(alone, key=lambda step: self.steps[step])
@@ -286,6 +294,7 @@ class _Clocks:
             yield _found(
                 "audio_clock",
                 f"time stamps run {drift:+.1%} off the sample count",
+                at_ms=_unfit_from(drift),
                 value=drift * 100.0,
                 limit=CLOCK_DRIFT * 100.0,
                 unit="%",
@@ -304,7 +313,14 @@ class _Clocks:
             rule, why = found
             grade = Grade.HARD if abs(uneven) > LENGTH_MISMATCH_MS else Grade.SOFT
             detail = f"sound lasts {sound:.0f} ms, the picture {picture:.0f} ms: {why}"
-            yield _found(rule, detail, grade, value=uneven, limit=beyond(uneven, ACCEPTABLE_MS))
+            yield _found(
+                rule,
+                detail,
+                grade,
+                at_ms=_unfit_from(uneven / picture),
+                value=uneven,
+                limit=beyond(uneven, ACCEPTABLE_MS),
+            )
         elif abs(uneven) > LENGTH_MISMATCH_MS:
             yield _found(
                 "length_mismatch",
@@ -328,6 +344,11 @@ class _Clocks:
         if meant is None:
             return None
         return "video_clock", f"its {fps:.2f} frames a second were {meant:.2f} when it was recorded"
+
+
+def _unfit_from(drift: float) -> float:
+    """When a clock that is off by this share has come too far from the other, ms."""
+    return ACCEPTABLE_MS[drift > 0] / drift
 
 
 def _standard(fps: float, slack: float) -> float | None:

@@ -35,13 +35,14 @@ def signals_of(seen: Glimpses, sound: NDArray[np.float32]) -> LipSignals | None:
     times = seen.times_ms
     if len(times) < 2 or not len(sound):
         return None
-    end_ms = min(float(times[-1]), len(sound) * 1000.0 / MODEL_HZ)
+    frame_ms = float(times[-1] - times[0]) / (len(times) - 1)
+    end_ms = min(float(times[-1]) + frame_ms, len(sound) * 1000.0 / MODEL_HZ)
     moments = np.arange(0.0, end_ms, STEP_MS)
     on_screen = np.searchsorted(times, moments + 0.5, side="right") - 1
     return LipSignals(
         level_db=_levels(sound, moments),
         luma=seen.grids[np.maximum(on_screen, 0)],
-        fps=(len(times) - 1) * 1000.0 / float(times[-1] - times[0]),
+        fps=1000.0 / frame_ms,
     )
 
 

@@ -149,7 +149,15 @@ def test_every_fault_says_how_much_and_what_the_limit_is():
     }  # fmt: skip
     assert all(f.detector is Detector.TIMELINE for f in found)
     assert all(f.value is not None and f.limit is not None and f.unit for f in found)
-    assert all(f.at_ms is not None for f in found if f.rule != "audio_clock")
+    assert all(f.at_ms is not None for f in found)
+
+
+def test_a_wrong_rate_is_placed_where_it_comes_to_be_too_much():
+    clip = steady(20.0)
+    slow = replace(clip, audio_pts=clip.audio_pts * 24 / 25, audio_ms=clip.audio_ms * 24 / 25)
+    (fault,) = faults(slow)
+    assert fault.rule == "rate_mislabel"
+    assert fault.at_ms == pytest.approx(90.0 / 0.04, abs=50.0)
 
 
 def test_where_both_streams_pause_together_they_are_still_in_step():

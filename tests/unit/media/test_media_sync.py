@@ -53,6 +53,10 @@ def test_what_cannot_be_told_says_why(clip: dict[str, object], words: str):
     assert words in verdict.reason
 
 
+def test_four_seconds_are_four_seconds():
+    assert "shorter" not in str(lips(media.clip(4.0, width=64, height=48, sound="speech")).verdict)
+
+
 def test_a_sound_alone_has_no_lips():
     findings = decoded(media.spoken_wav(), "audio").report.findings
     assert Detector.LIP_SYNC not in {finding.detector for finding in findings}
