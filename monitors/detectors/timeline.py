@@ -299,8 +299,13 @@ class _Clocks:
                 limit=CLOCK_DRIFT * 100.0,
                 unit="%",
             )
-        elif not len(self.stills) and beyond(float(self.slip[-1]), DETECTABLE_MS) is None:
+        elif self._whole():
             yield from self._lengths()
+
+    def _whole(self) -> bool:
+        """Whether both streams go on from end to end, so that their lengths say something."""
+        slipped = beyond(float(self.slip[-1]), DETECTABLE_MS) is not None
+        return not (slipped or len(self.stills) or self.pauses)
 
     def _lengths(self) -> Iterator[FaultFound]:
         sound = float(self.clip.audio_ms.sum())
@@ -324,7 +329,7 @@ class _Clocks:
         elif abs(uneven) > LENGTH_MISMATCH_MS:
             yield _found(
                 "length_mismatch",
-                f"sound lasts {uneven:+.0f} ms longer than the picture",
+                f"sound lasts {sound:.0f} ms, the picture {picture:.0f} ms",
                 Grade.SOFT,
                 at_ms=min(sound, picture),
                 value=uneven,

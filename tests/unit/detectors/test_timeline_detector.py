@@ -172,6 +172,15 @@ def test_where_both_streams_pause_together_they_are_still_in_step():
     assert max(abs(s.offset_ms) for s in slice_offsets(paused)) < 30.0
 
 
+def test_a_short_pause_of_both_is_not_taken_for_a_wrong_rate():
+    clip = steady(4.0)
+    late = [
+        times + np.where(times >= 2000.0, 160.0, 0.0) for times in (clip.audio_pts, clip.video_pts)
+    ]
+    paused = replace(clip, audio_pts=late[0], video_pts=late[1])
+    assert {fault.rule for fault in faults(paused)} == {"shared_pause"}
+
+
 def test_a_picture_that_pauses_often_has_a_varying_rate_and_no_gap():
     clip, times = steady(8.0), np.cumsum(np.tile([33.0, 33.0, 33.0, 700.0], 10))
     assert rules(replace(clip, video_pts=times)) == set()
