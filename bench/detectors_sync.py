@@ -141,7 +141,7 @@ def _seen(scene: Scene, film: Callable[[], bytes]) -> Glimpses:
     if scene not in _SEEN:
         _SEEN.clear()
         _SEEN[scene] = glimpses = Glimpses()
-        with av.open(io.BytesIO(film())) as container:
+        with av.open(io.BytesIO(film()), "r") as container:
             for frame in container.decode(video=0):
                 glimpses.feed(frame, (frame.time or 0.0) * 1000.0)
     return _SEEN[scene]

@@ -221,7 +221,7 @@ def filmed(scene: Scene, container: str = "mp4") -> bytes:
 def with_sound(film: bytes, pcm: Pcm, container: str = "mp4") -> bytes:
     """The film's packets, and this sound beside them."""
     out = io.BytesIO()
-    with av.open(io.BytesIO(film)) as source, av.open(out, "w", format=container) as target:
+    with av.open(io.BytesIO(film), "r") as source, av.open(out, "w", format=container) as target:
         picture = target.add_stream_from_template(source.streams.video[0])
         sound = target.add_stream(media.CODECS[container][1], CLIP_HZ, layout="mono")
         for packet in source.demux():

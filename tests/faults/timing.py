@@ -125,7 +125,7 @@ def reordered(seconds: float = 6.0, frames: int = 3) -> bytes:
 def retimed(data: bytes, container: str, retime: Retime) -> bytes:
     """The same packets, each at the time `retime` gives it. Times must grow within a stream."""
     out = io.BytesIO()
-    with av.open(io.BytesIO(data)) as source, av.open(out, "w", format=container) as target:
+    with av.open(io.BytesIO(data), "r") as source, av.open(out, "w", format=container) as target:
         streams = {one.index: target.add_stream_from_template(one) for one in source.streams}
         seen: dict[str, int] = {}
         for packet in source.demux():
