@@ -25,10 +25,12 @@ from runtime.fence import FenceError
 from runtime.flights import Flights
 from runtime.guard import Guard
 from runtime.openai_api import MODEL
+from runtime.openai_errors import ApiError
 from runtime.orders import Orders
 from runtime.plane import DataPlane
 from runtime.readiness import readiness
 from runtime.remote import RemoteMedia
+from runtime.requests import UnknownRequest
 from runtime.residents.local import WORKER
 from runtime.settings import RuntimeSettings
 
@@ -111,6 +113,15 @@ def _add_views(app: FastAPI, plane: DataPlane, guard: Guard) -> None:
     @app.get("/tables")
     async def tables() -> Response:
         return Response(plane.book.tables().to_json(), media_type="application/json")
+
+    @app.get("/requests/{request_id}")
+    async def explained(request: Request, request_id: str) -> Response:
+        guard.require_operator(request)
+        try:
+            record = plane.requests.find(request_id)
+        except UnknownRequest as err:
+            raise ApiError(404, str(err), code="unknown_request") from err
+        return Response(msgspec.json.encode(record), media_type="application/json")
 
 
 class _Server(uvicorn.Server):
