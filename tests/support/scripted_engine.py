@@ -1,7 +1,8 @@
 """An engine process without a model: the port's messages, deterministic answers, faults on demand.
 
 Words in the last text part of a prompt steer it: `@hang` answers nothing, `@die` ends the process
-after the first token, `@stall` blocks it; `@bad`, `@overloaded`, `@shed` and `@fail` are refused.
+after the first token, `@stall` blocks it; `@bad`, `@overloaded`, `@shed` and `@fail` are refused;
+`@quote` fails in words that quote the prompt, `@say:WORD` answers with that word.
 """
 
 import argparse
@@ -165,6 +166,10 @@ class ScriptedEngine:
                 failed = Failed(request_id=request.request_id, kind=kind, message=f"as {word} asks")
                 await self.send(failed)
                 return
+        if "@quote" in words:
+            message = f"cannot make sense of {' '.join(words)}"
+            await self.send(Failed(request_id=request.request_id, kind="engine", message=message))
+            return
         began = time.monotonic()
         cached, prompt_tokens = self.look_up(request, len(words) + len(arrays))
         if any(isinstance(p, VideoPart) and p.key_frame for t in request.turns for p in t.parts):
@@ -186,7 +191,8 @@ class ScriptedEngine:
         slow = self.drills.get(DrillKind.SLOW)
         await asyncio.sleep(TOKEN_S + (slow.amount if slow else 0.0))
         self.steps += 1
-        text = f"{self.version} " if index == 0 else f"w{index} "
+        told_to = [word[5:] for word in words_of(request) if word.startswith("@say:")]
+        text = f"{self.version} " if index == 0 else f"{(told_to or [f'w{index}'])[0]} "
         await self.send(TextDelta(request_id=request.request_id, text=text, tokens=1))
         if request.speech:
             start = index * FRAMES_PER_TOKEN * FRAME_SAMPLES
