@@ -18,7 +18,7 @@ from monitors.requests import RequestRecord
 
 QUEUE_SPANS = 8_192
 ORDINARY_SHARE = 0.5  # of the queue, for traces that are only a sample
-BATCH_TRACES = 32
+BATCH_TRACES = 8  # a few milliseconds of work, in which the event loop has to share
 FLUSH_EVERY_S = 1.0
 
 
@@ -104,6 +104,10 @@ class TraceQueue:
             self._closing = True
             self._changed.notify()
         self._thread.join(timeout_s)
+        with self._changed:
+            self._dropped += self._spans
+            self._waiting.clear()
+            self._spans = 0
         self._sink.close()  # a call that still runs ends its retries here
 
     def _run(self) -> None:

@@ -120,6 +120,7 @@ class DataPlane:
                 on_snapshot=lambda snapshot: self._took_snapshot(spec.name, snapshot),
                 worker=self._worker,
                 clock=self.clock,
+                log_dir=self.settings.log_dir,
             )
 
         return Supervisor(spec.name, begin=begin, changed=self._state_changed, clock=self.clock)
@@ -294,7 +295,8 @@ def _prepare(settings: RuntimeSettings) -> Path:
     Raises `OSError`.
     """
     folder = settings.state_dir
-    folder.mkdir(parents=True, exist_ok=True)
+    for made in (folder, settings.log_dir or folder):
+        made.mkdir(parents=True, exist_ok=True)
     for socket in folder.glob("*.sock"):
         socket.unlink(
             missing_ok=True

@@ -70,6 +70,7 @@ class RuntimeSettings(_Settings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     state_dir: Path
+    log_dir: Path | None = None  # of the engines, each in NAME.log; None: in `state_dir`
     residents: tuple[ResidentSpec, ...]
     stable: str
     canary: str | None = None

@@ -12,6 +12,8 @@ from monitors.contract import FaultFound, LineCrossed, MediaRung
 from monitors.labels import Outcome, Stage
 from monitors.requests import RequestRecord
 from redline.cli import app
+from runtime.residents.local import LocalResident
+from runtime.residents.port import Generate
 from runtime.settings import TraceSettings
 from tests.support.gateway import A, B, Gateway, events_of, running_gateway, settings_for, until
 from tests.support.otlp import receiving
@@ -128,6 +130,33 @@ async def test_a_cut_over_is_told_as_two_legs(gateway: Gateway) -> None:
     assert first.left_s <= second.boarded_s
     assert [type(n.body).__name__ for n in first.noted][-1] == "RequestFinished"
     assert told.outcome is Outcome.OK
+
+
+async def test_a_resident_is_given_the_span_of_its_own_leg_in_the_callers_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Generate] = []
+    really = LocalResident.generate
+
+    def listening(self: LocalResident, request: Generate, arrays: Any) -> Any:
+        given.append(request)
+        return really(self, request, arrays)
+
+    monkeypatch.setattr(LocalResident, "generate", listening)
+    caller = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01", "tracestate": "vendor=1"}
+    with receiving() as receiver:
+        trace = TraceSettings(endpoint=receiver.url)
+        async with running_gateway(settings_for(tmp_path, trace=trace)) as gateway:
+            await asked(gateway, headers=caller)
+    (request,) = given
+    spans = {span.name: span for span in receiver.spans()}
+    chat, leg = spans["chat redline"], spans["generate b"]
+    assert request.trace_headers() == {
+        "traceparent": f"00-{'ab' * 16}-{leg.span_id.hex()}-01",
+        "tracestate": "vendor=1",
+    }
+    assert leg.parent_span_id == chat.span_id
+    assert (chat.parent_span_id.hex(), chat.trace_state) == ("cd" * 8, "vendor=1")
 
 
 async def test_an_unknown_id_is_a_sentence(shared: Gateway) -> None:

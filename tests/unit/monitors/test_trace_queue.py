@@ -101,5 +101,8 @@ def test_a_close_sends_what_waits_and_nothing_is_taken_afterwards(gate: Gate) ->
 def test_a_close_waits_no_longer_than_it_may(gate: Gate) -> None:
     queue = stuck(gate, 2 * BATCH_TRACES)
     began = time.monotonic()
+    assert queue.offer(BREACH)
     queue.close(0.05)
     assert time.monotonic() - began < 5.0
+    assert queue.dropped_spans == SPANS  # what waited; the batch under way may still arrive
+    assert gate.closed == 1
