@@ -3,7 +3,8 @@
 Ids, times and findings only; never a word, a name of a file or a byte that a client sent.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from itertools import islice
 
 import msgspec
 
@@ -20,6 +21,7 @@ from monitors.labels import Detector, Judgement, Keep, Outcome, Stage
 
 SERVED = 10_000
 TURNED_AWAY = 1_000
+WRONG = 200  # of those, the last with something wrong are found without their ids
 
 
 class StageTime(Wire, frozen=True):
@@ -125,6 +127,7 @@ class RequestRecord(Wire, frozen=True):
     told: Told | None
     outcome: Outcome | None
     ended_s: float | None
+    wrong: tuple[Keep, ...] = ()  # what was wrong with it, so far; never `SAMPLED`
 
     def noted(self) -> list[Noted]:
         """What was found on all legs, in time."""
@@ -141,11 +144,20 @@ class RequestRing:
     def __init__(self, served: int = SERVED, turned_away: int = TURNED_AWAY) -> None:
         self._served = _Ring(served)
         self._turned_away = _Ring(turned_away)
+        self._wrong: deque[tuple[str, tuple[Keep, ...]]] = deque(maxlen=WRONG)
 
     def add(self, record: RequestRecord) -> None:
         """Remember a request that has ended."""
         ring = self._turned_away if record.outcome is Outcome.REFUSED else self._served
         ring.add(record.request_id, _encoder.encode(record))
+        if record.wrong:
+            self._wrong.append((record.request_id, record.wrong))
+
+    def wrong(self, why: Keep | None, limit: int) -> tuple[RequestRecord, ...]:
+        """The last requests with something wrong (None: anything), newest first."""
+        ids = [i for i, what in reversed(self._wrong) if why is None or why in what]
+        found = (self.get(request_id) for request_id in ids)
+        return tuple(islice((record for record in found if record is not None), limit))
 
     def get(self, request_id: str) -> RequestRecord | None:
         """None: it never was, or is forgotten."""

@@ -11,7 +11,7 @@ from monitors.contract import (
     RequestFinished,
     ResidencySampled,
 )
-from monitors.labels import Stage
+from monitors.labels import Keep, Stage
 from monitors.requests import Leg, RequestRecord, StageTime
 from redline.client import ask
 from redline.settings import Stack
@@ -36,6 +36,24 @@ def fetch(stack: Stack, request_id: str) -> RequestRecord:
     """What the gateway remembers. Raises `ClientError`, for an unknown id with how far back it
     remembers."""
     return ask(stack, "GET", f"{stack.runtime_url}/requests/{request_id}", RequestRecord)
+
+
+def fetch_wrong(stack: Stack, why: Keep | None) -> list[RequestRecord]:
+    """The last requests with something wrong, newest first. Raises `ClientError`."""
+    query = "" if why is None else f"?why={why}"
+    return ask(stack, "GET", f"{stack.runtime_url}/requests{query}", list[RequestRecord])
+
+
+def listing(records: list[RequestRecord]) -> str:
+    """A line each: the id, when, where, how it ended and what was wrong."""
+    return "\n".join(map(_line, records)) or "none that the gateway remembers"
+
+
+def _line(record: RequestRecord) -> str:
+    where = record.legs[-1].version if record.legs else "nowhere"
+    rules = ", ".join(dict.fromkeys(fault.rule for fault in record.faults()))
+    wrong = ", ".join(record.wrong) + (f" ({rules})" if rules else "")
+    return f"{record.request_id}  {_moment(record.received)}  {where}  {record.outcome}  {wrong}"
 
 
 def story(record: RequestRecord) -> str:

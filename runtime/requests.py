@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from monitors.contract import EvidenceBody
 from monitors.detectors.finding import Finding
+from monitors.labels import Keep
 from monitors.requests import RequestRecord, RequestRing
 from monitors.tracing import Tracing
 from runtime.stamp import Stamp
@@ -75,6 +76,10 @@ class Requests:
         if record is None:
             raise UnknownRequest(f"no request {request_id!r} is known here; {self._reach()}")
         return record
+
+    def wrong(self, why: Keep | None, limit: int) -> tuple[RequestRecord, ...]:
+        """The last that ended with something wrong (None: anything), newest first."""
+        return self._ring.wrong(why, limit)
 
     def _remember(self, trace: RequestTrace) -> None:
         del self._open[trace.request_id]

@@ -235,6 +235,7 @@ class RequestTrace:
             told=self._told_record(),
             outcome=self._outcome,
             ended_s=self._at(self._ended),
+            wrong=tuple(k for k in Keep if k in self._keep and k is not Keep.SAMPLED),
         )
         if self.context is None or not self.context.ours:
             return record

@@ -17,9 +17,9 @@ import pytest
 
 from monitors import logs
 from runtime import turns
-from runtime.settings import TraceSettings
+from runtime.settings import ResidentSpec, TraceSettings
 from tests.support import media
-from tests.support.gateway import Gateway, running_gateway, settings_for
+from tests.support.gateway import B, running_gateway, settings_for
 from tests.support.otlp import Receiver, attributes, receiving
 from tests.support.ports import free_ports
 from tests.support.stack import wait_until
@@ -27,7 +27,20 @@ from tests.support.stack import wait_until
 SCRIPT = Path(__file__).parents[2] / "support" / "scripted_gateway.py"
 CHAT = "/v1/chat/completions"
 CANARY = "kanarienvogel"  # in everything that a client can say, each with an ending of its own
-VIEWS = ("/metrics", "/evidence?incarnation=&after=0", "/tables", "/readyz", "/control")
+VIEWS = (
+    "/metrics",
+    "/evidence?incarnation=&after=0",
+    "/tables",
+    "/readyz",
+    "/control",
+    "/requests",
+)
+
+
+ALONE: dict[str, Any] = {
+    "residents": (ResidentSpec(name=B, version="v1", checkpoint=Path(__file__).parent),),
+    "canary": None,
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,7 @@ def media_of(url: str) -> dict[str, Any]:
 def a_life(folder: Path, receiver: Receiver, trace: TraceSettings) -> Life:
     """A gateway process from its start to its end, asked everything."""
     port = free_ports(1)[0]
-    settings = settings_for(folder, port=port, trace=trace)
+    settings = settings_for(folder, port=port, trace=trace, **ALONE)
     file, log = folder / "settings.json", folder / "gateway.log"
     file.write_text(settings.model_dump_json())
     with log.open("w") as out:
@@ -189,7 +202,7 @@ async def test_an_error_nobody_foresaw_is_logged_without_its_words(
     handler.setFormatter(logs.JsonFormatter())
     logging.getLogger().addHandler(handler)
     try:
-        async with running_gateway(settings_for(tmp_path)) as gateway:
+        async with running_gateway(settings_for(tmp_path, **ALONE)) as gateway:
             answer = await gateway.chat("hello")
     finally:
         logging.getLogger().removeHandler(handler)
@@ -201,4 +214,3 @@ async def test_an_error_nobody_foresaw_is_logged_without_its_words(
     assert told["request_id"] == answer.headers["X-Redline-Request"]
     assert "ValueError: (its words are left out" in told["exception"]
     assert "in breaks" in told["exception"]  # where it was is told
-    assert isinstance(gateway, Gateway)

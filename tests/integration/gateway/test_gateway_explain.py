@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from monitors.contract import FaultFound, LineCrossed, MediaRung
-from monitors.labels import Outcome, Stage
+from monitors.labels import Keep, Outcome, Stage
 from monitors.requests import RequestRecord
 from redline.cli import app
 from runtime.residents.local import LocalResident
@@ -74,6 +74,9 @@ async def test_a_line_crossed_and_a_fault_are_remembered_with_evidence(gateway: 
     assert {LineCrossed, FaultFound} <= kinds
     assert {fault.detector for fault in told.faults()} == {"speech"}
     assert all(noted.at_s >= 0.0 for noted in told.noted())
+    assert {Keep.LINE, Keep.FAULT} <= set(told.wrong)
+    answer = await gateway.client.get("/requests", params={"why": "fault", "limit": 1})
+    assert msgspec.json.decode(answer.content, type=list[RequestRecord]) == [told]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from monitors.labels import Outcome
+from monitors.labels import Keep, Outcome
 from monitors.requests import RequestRing
 from tests.support.records import CUT, END, LATE, RESIDENCY, TOKEN, a_record
 
@@ -44,3 +44,19 @@ def test_a_ring_that_could_hold_nothing_is_refused() -> None:
 def test_an_empty_ring_knows_nothing() -> None:
     assert RequestRing().get("r1") is None
     assert RequestRing().reach().oldest is None
+
+
+def test_the_last_with_something_wrong_are_found_without_their_ids() -> None:
+    ring = RequestRing(served=4)
+    for number, wrong in enumerate(
+        [(Keep.FAULT,), (Keep.LINE,), (), (Keep.LINE, Keep.FAULT), (Keep.OUTCOME,)]
+    ):
+        ring.add(a_record(request_id=f"r{number}", wrong=wrong))
+
+    def ids(why: Keep | None, limit: int = 9) -> list[str]:
+        return [record.request_id for record in ring.wrong(why, limit)]
+
+    assert ids(None) == ["r4", "r3", "r1"]  # r0 is forgotten, nothing is wrong with r2
+    assert ids(Keep.FAULT) == ["r3"]
+    assert ids(Keep.LINE) == ["r3", "r1"]
+    assert ids(None, 1) == ["r4"]

@@ -139,3 +139,18 @@ def test_an_unknown_request_ends_the_command_with_the_gateways_sentence() -> Non
         done = run(server, "x")
     assert done.exit_code == 1
     assert "no request 'x' is known here; it remembers 3" in done.output
+
+
+def test_without_an_id_the_last_with_something_wrong_are_listed() -> None:
+    faulty = a_record(CUT, CUT, wrong=(Keep.LINE, Keep.FAULT))
+    refused = a_record(request_id="r2", legs=(), outcome=Outcome.REFUSED, wrong=(Keep.OUTCOME,))
+    with recording_server() as server:
+        server.answers["/requests"] = Answer(msgspec.json.encode([refused, faulty]))
+        server.answers["/requests?why=fault"] = Answer(b"[]")
+        listed, none = run(server), run(server, "--why", "fault")
+    assert listed.exit_code == 0
+    first, second = listed.output.splitlines()
+    assert first.startswith("r2  ")
+    assert first.endswith("  nowhere  refused  outcome")
+    assert second.endswith("  v1  ok  line, fault (samples_lost)")
+    assert none.output == "none that the gateway remembers\n"
