@@ -25,7 +25,8 @@ WRONG = 200  # of those, the last with something wrong are found without their i
 
 
 class StageTime(Wire, frozen=True):
-    """One stage. `busy_s`: how much of it was work on this request; None: nobody measured."""
+    """One stage. `busy_s`: how much of it was work on this request; None: it is all work, or all
+    waiting."""
 
     stage: Stage
     began_s: float

@@ -18,6 +18,7 @@ from redline.settings import Stack
 
 Row = tuple[float, str]  # seconds after the first byte, and what was then
 
+_WORTH_TELLING_S = 0.001
 _STAGES = {
     Stage.RECEIVE: "the body came in",
     Stage.FETCH: "its media was fetched",
@@ -89,9 +90,10 @@ def _leg_rows(leg: Leg) -> Iterator[Row]:
 
 
 def _stage(stage: StageTime) -> Row:
-    took = _ms(stage.ended_s - stage.began_s)
-    busy = "" if stage.busy_s is None else f", of which {_ms(stage.busy_s)} work"
-    return stage.began_s, f"{_STAGES[stage.stage]}: {took}{busy}"
+    took = stage.ended_s - stage.began_s
+    all_of_it = stage.busy_s is None or took - stage.busy_s < _WORTH_TELLING_S
+    busy = "" if all_of_it else f", of which {_ms(stage.busy_s or 0.0)} work"
+    return stage.began_s, f"{_STAGES[stage.stage]}: {_ms(took)}{busy}"
 
 
 def _noted(body: object, resident: str) -> str | None:

@@ -261,7 +261,7 @@ class Engine:
                 request.tokens(), salt=asked.salt, epoch=asked.probe_epoch
             )
         if request.sequence is not None:
-            request.stages.add(Stage.QUEUE, request.arrived, self._clock())
+            request.stages.waited(Stage.QUEUE, request.arrived, self._clock())
         return request.sequence is not None
 
     def _finish(self, request: Request) -> None:

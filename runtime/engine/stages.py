@@ -10,7 +10,7 @@ from runtime.residents.port import EngineStage
 class _Spell:
     began: float
     ended: float
-    busy_s: float
+    busy_s: float | None
 
 
 class Stages:
@@ -22,12 +22,13 @@ class Stages:
 
     def add(self, stage: Stage, began: float, ended: float) -> None:
         """A piece of work on the request; pieces of one stage may lie far apart."""
-        spell = self._spells.get(stage)
-        if spell is None:
-            self._spells[stage] = _Spell(began, ended, ended - began)
-        else:
-            spell.ended = ended
-            spell.busy_s += ended - began
+        spell = self._spells.setdefault(stage, _Spell(began, began, 0.0))
+        spell.ended = ended
+        spell.busy_s = (spell.busy_s or 0.0) + ended - began
+
+    def waited(self, stage: Stage, began: float, ended: float) -> None:
+        """A stage in which nothing is done."""
+        self._spells[stage] = _Spell(began, ended, None)
 
     def told(self) -> tuple[EngineStage, ...]:
         """Those there were, in the order in which they began."""

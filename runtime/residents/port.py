@@ -168,12 +168,13 @@ class Residency(Wire, frozen=True):
 
 class EngineStage(Wire, frozen=True):
     """When one stage of a request began and ended, on the host's monotonic clock. `busy_s`: how
-    much of that was work on this request; stages overlap, and wait for other requests."""
+    much of that was work on this request (None: it only waited); stages overlap, and wait for
+    other requests."""
 
     stage: Stage
     began: float
     ended: float
-    busy_s: float
+    busy_s: float | None = None
 
 
 class Finished(Wire, frozen=True, tag="request_finished"):
