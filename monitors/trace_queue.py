@@ -1,7 +1,7 @@
 """Finished traces on their way to the collector: a bounded queue and a thread of its own.
 
 Whoever offers a trace never waits. What does not fit is dropped whole and counted, ordinary
-traces long before those that were kept for a reason.
+traces long before those that tell of something.
 """
 
 import threading
@@ -13,11 +13,11 @@ from typing import Protocol
 
 from opentelemetry.trace import SpanContext
 
-from monitors.labels import Keep
+from monitors.labels import Keep, Origin, Outcome
 from monitors.requests import RequestRecord
 
 QUEUE_SPANS = 8_192
-ORDINARY_SHARE = 0.5  # of the queue, for traces that are only a sample
+ORDINARY_SHARE = 0.5  # of the queue, for traces that tell nothing against us
 BATCH_TRACES = 8  # a few milliseconds of work, in which the event loop has to share
 FLUSH_EVERY_S = 1.0
 
@@ -42,14 +42,17 @@ class Trace:
     @property
     def spans(self) -> int:
         """How many there are."""
-        legs = self.record.legs
+        legs = [leg for leg in self.record.legs if leg.departed_s is not None]
         return 1 + len(self.record.stages) + sum(1 + len(leg.stages) for leg in legs)
 
     @property
     def ordinary(self) -> bool:
-        """Whether it is kept for no other reason than to have a sample."""
-        note = self.record.trace
-        return note is None or note.keep == (Keep.SAMPLED,)
+        """Whether it tells nothing against us: a sample, or what its client did by itself, which
+        may come in floods. It crossed no line, broke nothing and was not lost."""
+        record = self.record
+        ours = any(fault.origin is not Origin.INPUT for fault in record.faults())
+        failed = record.outcome in (Outcome.FAILED, Outcome.LOST)
+        return not (ours or failed or Keep.LINE in record.wrong)
 
 
 class Sink(Protocol):

@@ -127,6 +127,7 @@ def _facts(record: RequestRecord) -> Iterator[tuple[str, str]]:
     yield from _cache(record)
     yield "client was told", _told(record)
     yield "trace", _trace(record)
+    yield "log lines", f'those with its id; in Loki {{job="redline"}} |= "{record.request_id}"'
 
 
 def _ending(record: RequestRecord) -> str:

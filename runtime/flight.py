@@ -198,7 +198,6 @@ class Flight:
             self.landed.set_result(None)
             if not self.legs and self.ask.pinned is None:
                 self._plane.book.refused(self.watch.stamp.version)
-            self._log()
             self.trace.end(self.watch.outcome)
         if self._leg is not None:
             await asyncio.gather(self._leg, return_exceptions=True)
@@ -305,9 +304,6 @@ class Flight:
                 self.watch.stamp.pool_epoch,
             )
             self._plane.witnesses.keep(self.resident, witness)
-
-    def _log(self) -> None:
-        log.info("request ended: %s", self.watch.outcome, extra=self.trace.log_fields())
 
 
 def _outcome(failed: Failed) -> Outcome:

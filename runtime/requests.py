@@ -1,5 +1,6 @@
 """Every request that the gateway remembers: those under way, and the last ones that ended."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -11,6 +12,8 @@ from monitors.requests import RequestRecord, RequestRing
 from monitors.tracing import Tracing
 from runtime.stamp import Stamp
 from runtime.traces import RequestTrace
+
+log = logging.getLogger(__name__)
 
 
 class UnknownRequest(LookupError):
@@ -85,6 +88,9 @@ class Requests:
         del self._open[trace.request_id]
         record = trace.record()
         self._ring.add(record)
+        code = None if record.told is None else record.told.code
+        why = "" if code is None else f", its client was told {code}"
+        log.info("request ended: %s%s", record.outcome, why, extra=trace.log_fields())
         if trace.context is not None and record.trace is not None and record.trace.keep:
             self.tracing.keep(trace.context, record, trace.content())
 

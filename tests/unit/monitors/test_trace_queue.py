@@ -3,14 +3,16 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry.trace import SpanContext
 
-from monitors.labels import Keep
-from monitors.requests import TraceNote
+from monitors.contract import EvidenceBody
+from monitors.labels import Keep, Origin, Outcome
 from monitors.trace_queue import BATCH_TRACES, Trace, TraceQueue
-from tests.support.records import SPAN, a_record
+from tests.support.records import CUT, LATE, a_record
 
 
 class Gate:
@@ -40,12 +42,11 @@ def gate() -> Iterator[Gate]:
     it.opened.set()
 
 
-def a_trace(*keep: Keep) -> Trace:
-    note = TraceNote(trace_id="ab" * 16, span_id=SPAN, keep=keep)
-    return Trace(SpanContext(1, 2, False), None, a_record(trace=note), None)
+def a_trace(*noted: EvidenceBody, **more: Any) -> Trace:
+    return Trace(SpanContext(1, 2, False), None, a_record(*noted, **more), None)
 
 
-ORDINARY, BREACH = a_trace(Keep.SAMPLED), a_trace(Keep.SAMPLED, Keep.LINE)
+ORDINARY, BREACH = a_trace(), a_trace(LATE, wrong=(Keep.LINE,))
 SPANS = ORDINARY.spans
 
 
@@ -60,6 +61,25 @@ def stuck(gate: Gate, traces_of_room: int) -> TraceQueue:
 
 def test_a_trace_counts_the_spans_that_will_be_made_of_it() -> None:
     assert SPANS == 1 + 1 + 1 + 3  # the request, its decoding, one leg and its stages
+
+
+@pytest.mark.parametrize(
+    ("trace", "ordinary"),
+    [
+        (ORDINARY, True),
+        (BREACH, False),
+        (a_trace(CUT, wrong=(Keep.FAULT,)), False),
+        (a_trace(replace(CUT, origin=Origin.INPUT), wrong=(Keep.FAULT,)), True),
+        (a_trace(outcome=Outcome.LOST, wrong=(Keep.OUTCOME,)), False),
+        (a_trace(outcome=Outcome.FAILED, wrong=(Keep.OUTCOME,)), False),
+        (a_trace(outcome=Outcome.REFUSED, wrong=(Keep.OUTCOME,)), True),
+        (a_trace(outcome=Outcome.CANCELLED, wrong=(Keep.OUTCOME,)), True),
+    ],
+)
+def test_what_clients_do_by_themselves_takes_no_room_from_what_tells_against_us(
+    trace: Trace, ordinary: bool
+) -> None:
+    assert trace.ordinary is ordinary
 
 
 def test_who_offers_never_waits_and_ordinary_traces_leave_room_for_the_others(gate: Gate) -> None:
