@@ -123,7 +123,7 @@ def figures(quick: bool) -> list[Figure]:
         "usual": repeated(usual),
         "sender": repeated(lambda: encode_spans(renderer.spans(trace))),
     }
-    taken = interleave(ways, 8 if quick else 40)
+    taken = interleave(ways, 3 if quick else 40)
     queue.close(5.0)
     on_loop = _each(taken["on"])
     against = ratio(taken["on"], taken["usual"])

@@ -17,9 +17,9 @@ import pytest
 
 from monitors import logs
 from runtime import turns
-from runtime.settings import ResidentSpec, TraceSettings
+from runtime.settings import TraceSettings
 from tests.support import media
-from tests.support.gateway import B, running_gateway, settings_for
+from tests.support.gateway import ALONE, running_gateway, settings_for
 from tests.support.otlp import Receiver, attributes, receiving
 from tests.support.ports import free_ports
 from tests.support.stack import wait_until
@@ -35,12 +35,6 @@ VIEWS = (
     "/control",
     "/requests",
 )
-
-
-ALONE: dict[str, Any] = {
-    "residents": (ResidentSpec(name=B, version="v1", checkpoint=Path(__file__).parent),),
-    "canary": None,
-}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,16 @@ from redline.cli import app
 from runtime.residents.local import LocalResident
 from runtime.residents.port import Generate
 from runtime.settings import TraceSettings
-from tests.support.gateway import A, B, Gateway, events_of, running_gateway, settings_for, until
+from tests.support.gateway import (
+    ALONE,
+    A,
+    B,
+    Gateway,
+    events_of,
+    running_gateway,
+    settings_for,
+    until,
+)
 from tests.support.otlp import receiving
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -149,7 +158,7 @@ async def test_a_resident_is_given_the_span_of_its_own_leg_in_the_callers_trace(
     caller = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01", "tracestate": "vendor=1"}
     with receiving() as receiver:
         trace = TraceSettings(endpoint=receiver.url)
-        async with running_gateway(settings_for(tmp_path, trace=trace)) as gateway:
+        async with running_gateway(settings_for(tmp_path, trace=trace, **ALONE)) as gateway:
             await asked(gateway, headers=caller)
     (request,) = given
     spans = {span.name: span for span in receiver.spans()}
@@ -169,7 +178,7 @@ async def test_an_unknown_id_is_a_sentence(shared: Gateway) -> None:
 
 
 async def test_only_operators_are_told(tmp_path: Path) -> None:
-    async with running_gateway(settings_for(tmp_path, control_token="t")) as gateway:
+    async with running_gateway(settings_for(tmp_path, control_token="t", **ALONE)) as gateway:
         answer = await gateway.chat("hello")
         path = f"/requests/{answer.headers['X-Redline-Request']}"
         assert (await gateway.client.get(path)).status_code == 401
@@ -182,7 +191,7 @@ async def test_metrics_show_exemplars_of_kept_traces_alone_and_what_was_dropped(
 ) -> None:
     with receiving() as receiver:
         trace = TraceSettings(endpoint=receiver.url, sample_ratio=0.0)
-        async with running_gateway(settings_for(tmp_path, trace=trace)) as gateway:
+        async with running_gateway(settings_for(tmp_path, trace=trace, **ALONE)) as gateway:
             openmetrics = {"Accept": "application/openmetrics-text"}
             quick = await asked(gateway)
             before = (await gateway.client.get("/metrics", headers=openmetrics)).text
