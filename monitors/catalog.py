@@ -252,14 +252,11 @@ WEIGHT = Metric(
 )
 ROUTE_EPOCH = Metric("redline_route_epoch", Kind.GAUGE, "Raised by each change of route.")
 LEVEL = Metric(
-    "redline_ladder_level", Kind.GAUGE,
-    "The ladder's level, 0 is full fidelity.", (_V, Label.PART),
-)  # fmt: skip
+    "redline_ladder_level", Kind.GAUGE, "The ladder's level, 0 is full.", (_V, Label.PART)
+)
 IN_FLIGHT = Metric("redline_requests_in_flight", Kind.GAUGE, "Requests being served.", (_V,))
 WAITING = Metric("redline_engine_waiting", Kind.GAUGE, "Requests waiting in lanes.", (_V,))
-BUSY = Metric(
-    "redline_engine_busy_seconds_total", Kind.COUNTER, "Time spent in engine steps.", (_V,)
-)
+BUSY = Metric("redline_engine_busy_seconds_total", Kind.COUNTER, "Time in engine steps.", (_V,))
 STEPS = Metric("redline_engine_steps_total", Kind.COUNTER, "Engine steps.", (_V,))
 SPEECH_SECONDS = Metric(
     "redline_speech_seconds_total", Kind.COUNTER, "Speech sent to clients.", (_V,)
@@ -268,6 +265,9 @@ UNDERRUN_SECONDS = Metric(
     "redline_playout_underrun_seconds_total", Kind.COUNTER,
     "Silence a listener playing as packets arrive would have heard.", (_V,),
 )  # fmt: skip
+TRACE_SPANS_DROPPED = Metric(
+    "redline_trace_spans_dropped_total", Kind.COUNTER, "Spans of kept traces that were not sent."
+)
 
 # ------------------------------------------------------------------ control plane
 LEADER_EPOCH = Metric("redline_control_leader_epoch", Kind.GAUGE, "Epoch of the leader's lease.")
@@ -304,7 +304,7 @@ DATA_PLANE: tuple[Metric, ...] = (
     OVERDUE, FAULTS, REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED,
     FAULT_WINDOW_BY_FAULT, DETECTOR_JUDGEMENTS, DETECTOR_CPU, BUILD_INFO, RESIDENT_INFO,
     RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT, ROUTE_EPOCH, LEVEL, IN_FLIGHT, WAITING, BUSY, STEPS,
-    SPEECH_SECONDS, UNDERRUN_SECONDS,
+    SPEECH_SECONDS, UNDERRUN_SECONDS, TRACE_SPANS_DROPPED,
 )  # fmt: skip
 CONTROL_PLANE: tuple[Metric, ...] = (
     LEADER_EPOCH, WEBHOOKS, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,

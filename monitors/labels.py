@@ -77,6 +77,30 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # turned away: bad input, admission, shedding, no resident
 
 
+class Stage(StrEnum):
+    """What a request spends its time on, in the order in which each begins."""
+
+    RECEIVE = "receive"  # its body comes in
+    FETCH = "fetch"  # media that it only names is fetched
+    DECODER_QUEUE = "decoder_queue"
+    DECODE_MEDIA = "decode_media"
+    QUEUE = "queue"  # in the engine's lanes
+    ENCODE = "encode"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    TALKER = "talker"
+    VOCODER = "vocoder"
+
+
+class Keep(StrEnum):
+    """Why the trace of a request is kept."""
+
+    SAMPLED = "sampled"
+    LINE = "line"  # it crossed one
+    FAULT = "fault"  # one was found, of any grade and origin
+    OUTCOME = "outcome"  # it did not end well
+
+
 class Role(StrEnum):
     """What a resident is for. Never a label of a measurement: roles swap at promotion."""
 

@@ -3,18 +3,18 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from monitors.contract import DrillKind
 from monitors.labels import Storage
-from redline import bases, calibrate, evaluate
+from redline import bases, calibrate, evaluate, explain
+from redline.options import Actor, LinesFile, StateDir
+from redline.options import lines_of as _lines
+from redline.options import stack_of as _stack
 from redline.sentences import fail as _fail
-from redline.settings import STATE_DIR, Ports, SettingsError, Stack, find_stack
-
-if TYPE_CHECKING:
-    from monitors.redlines import RedLines
+from redline.settings import STATE_DIR, Ports, Stack
 
 app = typer.Typer(
     name="redline",
@@ -31,34 +31,7 @@ app.add_typer(rollout_app, name="rollout")
 app.command("eval")(evaluate.command)
 app.command("calibrate")(calibrate.command)
 app.command("bases")(bases.command)
-
-StateDir = Annotated[
-    Path,
-    typer.Option("--state-dir", help="Where the stack keeps its state.", envvar="REDLINE_STATE"),
-]
-Actor = Annotated[
-    str, typer.Option("--actor", help="Who asks; goes into the journal.", envvar="USER")
-]
-LinesFile = Annotated[
-    Path | None,
-    typer.Option("--lines", help="A redline.yaml that overrides the article's figures."),
-]
-
-
-def _stack(state_dir: Path) -> Stack:
-    try:
-        return find_stack(state_dir)
-    except SettingsError as err:
-        _fail(err)
-
-
-def _lines(path: Path | None) -> "RedLines | None":
-    from monitors import redlines
-
-    try:
-        return None if path is None else redlines.load(path)
-    except redlines.RedLinesError as err:
-        _fail(err, 2)
+app.command("explain")(explain.command)
 
 
 @app.command()
@@ -82,12 +55,26 @@ def up(
     otlp: Annotated[
         str | None, typer.Option(help="OTLP endpoint for traces, as http://HOST:4318.")
     ] = None,
+    trace_ratio: Annotated[
+        float,
+        typer.Option(help="Share of ordinary requests traced; bad ones always are.", min=0, max=1),
+    ] = 1.0,
+    trace_content: Annotated[
+        bool, typer.Option(help="Traces also carry the text of prompts and answers.")
+    ] = False,
 ) -> None:
     """Start both planes, two residents, Prometheus and Alertmanager on this machine."""
     from pydantic import ValidationError
 
     from redline import up as stack
+    from runtime.settings import TraceSettings
 
+    try:
+        trace = TraceSettings(
+            endpoint=otlp, sample_ratio=trace_ratio, capture_content=trace_content
+        )
+    except ValidationError as err:
+        _fail(err, 2)
     models = {stack.CANARY: model_a, stack.STABLE: model_b}
     plan = stack.Plan(
         state_dir=state_dir,
@@ -103,7 +90,7 @@ def up(
         storage=storage,
         drills=drills,
         prometheus=prometheus,
-        otlp_endpoint=otlp,
+        trace=trace,
     )
     try:
         code = stack.run(

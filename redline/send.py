@@ -18,6 +18,7 @@ from redline.settings import Stack
 from runtime.media.client_digest import digest_of
 
 SPEECH_HZ = 24_000
+_ID_HEADER = "X-Redline-Request"
 
 
 # ---------------------------------------------------------------- what is read of an event
@@ -40,9 +41,9 @@ class _Error(msgspec.Struct):
 
 class _Redline(msgspec.Struct):
     request_id: str
-    version: str
-    level: str
-    first_output_s: dict[str, float | None]
+    version: str = ""
+    level: str = ""
+    first_output_s: dict[str, float | None] = {}
 
 
 class _Event(msgspec.Struct):
@@ -146,7 +147,7 @@ def send(
         ) as stream:
             if stream.status_code >= 400:
                 stream.read()
-                raise ClientError(reason(stream))
+                raise ClientError(_failure(reason(stream), stream.headers.get(_ID_HEADER)))
             for event in _events(stream):
                 _take(event, answer, on_text)
     except (httpx.HTTPError, httpx.InvalidURL) as err:
@@ -165,9 +166,15 @@ def _events(stream: httpx.Response) -> Iterator[_Event]:
     raise ClientError("the stream broke off before its end; what came is not the whole answer")
 
 
+def _failure(why: str, request_id: str | None) -> str:
+    """Why it failed, and where to learn more."""
+    return why if request_id is None else f"{why} (see: redline explain {request_id})"
+
+
 def _take(event: _Event, answer: Answer, on_text: Callable[[str], None]) -> None:
     if event.error is not None:
-        raise ClientError(event.error.message)
+        known = None if event.redline is None else event.redline.request_id
+        raise ClientError(_failure(event.error.message, known))
     for choice in event.choices:
         if text := choice.delta.content:
             answer.text += text

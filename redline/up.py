@@ -58,7 +58,7 @@ class Plan:
     storage: Storage = Storage.NATIVE
     drills: bool = True
     prometheus: bool = True
-    otlp_endpoint: str | None = None
+    trace: TraceSettings = field(default_factory=TraceSettings)
 
 
 def embedded_lines(pool_mb: float) -> RedLines:
@@ -173,7 +173,7 @@ def plan_children(
         control_token=token,
         drills=plan.drills,
         lines=lines,
-        trace=TraceSettings(endpoint=plan.otlp_endpoint),
+        trace=plan.trace,
     )
     control = ControlSettings(
         host=HOST,

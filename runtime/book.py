@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import product
 
 from prometheus_client import CollectorRegistry
@@ -14,7 +13,6 @@ from monitors.catalog import Metric
 from monitors.contract import (
     EvidenceBody,
     FaultFound,
-    Level,
     LineCrossed,
     MilestoneReached,
     RequestFinished,
@@ -28,7 +26,10 @@ from monitors.labels import Detector, Fault, Judgement, Milestone, Outcome
 from monitors.latency_table import LatencyTable
 from monitors.redlines import RedLines
 from monitors.tables import Tables
+from monitors.tracing import Tracing
+from runtime.requests import Requests
 from runtime.residents.port import Snapshot
+from runtime.stamp import Stamp
 
 WARM_AFTER = 20  # requests of one pool epoch
 
@@ -43,20 +44,6 @@ _ENGINE_GAUGES: tuple[tuple[Metric, Callable[[Snapshot], float | None]], ...] = 
 )
 
 
-@dataclass(frozen=True)
-class Stamp:
-    """What every measurement carries: whose it is, and under which epochs and level."""
-
-    resident: str
-    version: str
-    session: str
-    request_id: str
-    pool_epoch: int | None
-    route_epoch: int
-    level: Level
-    operator: bool = False
-
-
 class Book:
     """The data plane's measurements. Operator traffic goes to the evidence log alone, marked."""
 
@@ -68,7 +55,9 @@ class Book:
         registry: CollectorRegistry,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        requests: Requests | None = None,
     ) -> None:
+        self.requests = requests or Requests(Tracing(), clock=clock, wall=wall)
         self.evidence = EvidenceLog(incarnation, wall=wall)
         self.exposition = Exposition(registry, lines, catalog.DATA_PLANE)
         self.cache = CacheTable(lines)
@@ -99,14 +88,13 @@ class Book:
             self.cache, self.latency, self.faults, now=self._clock(), wall=self._wall()
         )
 
-    def reached(
-        self, stamp: Stamp, milestone: Milestone, seconds: float, trace_id: str | None
-    ) -> None:
+    def reached(self, stamp: Stamp, milestone: Milestone, seconds: float) -> None:
         """A first output left the gateway."""
         self.note(stamp, MilestoneReached(milestone=milestone, seconds=seconds))
         if not stamp.operator:
             self.latency.observe(stamp.version, milestone, seconds)
             histogram = self.exposition.histogram(catalog.FIRST_OUTPUT)
+            trace_id = self.requests.exemplar(stamp)
             histogram.observe(seconds, stamp.version, milestone, trace_id=trace_id)
 
     def crossed(self, stamp: Stamp, milestone: Milestone, line_s: float) -> None:
@@ -119,6 +107,7 @@ class Book:
     def judged(self, stamp: Stamp, finding: Finding) -> None:
         """A detector spoke. Its cost and judgement are counted for operators too."""
         detector = finding.detector
+        self.requests.examined(stamp, finding)
         self.exposition.counter(catalog.DETECTOR_JUDGEMENTS).inc(detector, finding.judgement)
         self.exposition.counter(catalog.DETECTOR_CPU).inc(detector, by=finding.cpu_s)
         for fault in finding.faults:
@@ -198,7 +187,8 @@ class Book:
             self.exposition.gauge(gauge).set(None, version)
 
     def note(self, stamp: Stamp, body: EvidenceBody) -> None:
-        """One entry of the evidence log."""
+        """One entry of the evidence log, and of what is remembered of its request."""
+        self.requests.note(stamp, body)
         self.evidence.append(
             body,
             resident=stamp.resident,

@@ -5,14 +5,16 @@ import hashlib
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from monitors import logs
 from monitors.contract import MediaRung, Name
+from monitors.labels import Outcome, Stage
+from monitors.requests import Asked
 from runtime import turns, uploads
 from runtime.flight import Ask, Flight
 from runtime.flights import Flights
@@ -20,11 +22,12 @@ from runtime.guard import Guard
 from runtime.levels import shown
 from runtime.openai_answer import Answer, details, failed
 from runtime.openai_api import ChatRequest, parse
-from runtime.openai_errors import ApiError, bad_request
+from runtime.openai_errors import INTERNAL_ERROR, ApiError, bad_request, id_headers
 from runtime.plane import DataPlane
 from runtime.remote import RemoteMedia
 from runtime.residents.port import AudioDelta, Finished, TextDelta
 from runtime.router import UnknownResident
+from runtime.traces import RequestTrace
 
 SESSION = "x-redline-session"
 FIDELITY = "x-redline-fidelity"
@@ -51,17 +54,21 @@ class Chat:
 
     async def __call__(self, request: Request) -> Response:
         """Answers with a stream or an object. Raises `ApiError`."""
+        trace = self._plane.requests.open(dict(request.headers))
+        request.state.request_id = trace.request_id  # for answers that are errors
+        logs.about(trace.log_fields)
+        flight = None
         try:
-            flight = self._flights.open(await self._ask(request))
-        except ClientDisconnect:
-            return Response(status_code=CLIENT_CLOSED)
-        try:
+            flight = self._flights.open(await self._ask(request, trace))
             return await _unless_gone(request, self._answer(flight))
-        except ClientDisconnect:
-            await flight.close()
-            return Response(status_code=CLIENT_CLOSED)
-        except BaseException:
-            await flight.close()
+        except BaseException as err:
+            trace.told(*_told(err))
+            if flight is None:
+                trace.end(_outcome(err))
+            else:
+                await flight.close()
+            if isinstance(err, ClientDisconnect):
+                return Response(status_code=CLIENT_CLOSED)
             raise
 
     async def _answer(self, flight: Flight) -> Response:
@@ -71,14 +78,18 @@ class Chat:
         answer = Answer(flight.ask.request_id, int(self._plane.wall()), chat.speech)
         return await (_stream if chat.stream else _whole)(flight, answer)
 
-    async def _ask(self, request: Request) -> Ask:
-        limits = self._plane.settings.limits
-        upload = await uploads.read(request, limits, self._plane.clock)
+    async def _ask(self, request: Request, trace: RequestTrace) -> Ask:
+        limits, clock = self._plane.settings.limits, self._plane.clock
+        began = clock()
+        upload = await uploads.read(request, limits, clock)
+        trace.stage(Stage.RECEIVE, began, upload.at)
         headers = dict(request.headers)
         chat = parse(upload.body, limits)
+        trace.said((m.role, turns.texts(m)) for m in chat.messages)
         fetched, at = await self._fetch(request, chat, upload.at)
-        return Ask(
-            request_id=uuid4().hex,
+        if at > upload.at:
+            trace.stage(Stage.FETCH, upload.at, at)
+        ask = Ask(
             session=_session(headers) or chat.user,
             chat=chat,
             files=upload.files | fetched,
@@ -87,8 +98,20 @@ class Chat:
             wish=_wish(headers),
             pinned=self._pinned(request),
             salt=_salt(headers),
-            headers=headers,
+            trace=trace,
         )
+        trace.asked(
+            Asked(
+                model=chat.model,
+                max_tokens=chat.tokens(self._plane.settings.default_max_tokens),
+                speech=chat.speech,
+                stream=chat.stream,
+                media=ask.wish,
+            ),
+            ask.session,
+            operator=ask.pinned is not None,
+        )
+        return ask
 
     async def _fetch(
         self, request: Request, chat: ChatRequest, at: float
@@ -117,6 +140,7 @@ async def _stream(flight: Flight, answer: Answer) -> Response:
     """A stream that starts with the first event, so that an early failure has its status."""
     events = flight.events()
     first = await anext(events)
+    flight.trace.told(200)
     chunks = _Chunks(flight, answer, first, events)
     return _FlightStream(flight, chunks, _headers(flight))
 
@@ -136,6 +160,7 @@ async def _whole(flight: Flight, answer: Answer) -> Response:
     form = flight.ask.chat.audio.format if flight.ask.chat.audio else None
     body = answer.whole(finished, form, _details(flight))
     headers = _headers(flight)
+    flight.trace.told(200)
     await flight.close()
     return JSONResponse(body, headers=headers)
 
@@ -162,7 +187,8 @@ class _Chunks:
                     yield self._answer.chunk(event)
                     self._flight.sent(event)
         except ApiError as err:
-            yield failed(err)
+            self._flight.trace.told(200, err.code)
+            yield failed(err, self._flight.ask.request_id)
 
     async def _all(self) -> Events:
         yield self._first
@@ -183,6 +209,23 @@ class _FlightStream(StreamingResponse):
                 await super().__call__(scope, receive, send)
         finally:
             await self._flight.close()
+
+
+def _told(err: BaseException) -> tuple[int | None, str | None]:
+    """Status and code of the answer that an error becomes; no status: nobody is there to hear."""
+    if isinstance(err, ApiError):
+        return err.status, err.code
+    if isinstance(err, ClientDisconnect | asyncio.CancelledError):
+        return None, None
+    return 500, INTERNAL_ERROR
+
+
+def _outcome(err: BaseException) -> Outcome:
+    """How a request ended that was never routed."""
+    if isinstance(err, ApiError):
+        return Outcome.REFUSED
+    gone = isinstance(err, ClientDisconnect | asyncio.CancelledError)
+    return Outcome.CANCELLED if gone else Outcome.FAILED
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
@@ -208,7 +251,7 @@ async def _until_gone(request: Request) -> None:
 def _headers(flight: Flight) -> dict[str, str]:
     stamp = flight.watch.stamp
     return {
-        "X-Redline-Request": stamp.request_id,
+        **id_headers(stamp.request_id),
         "X-Redline-Version": stamp.version,
         "X-Redline-Level": shown(stamp.level),
         "Cache-Control": "no-cache",

@@ -1,6 +1,7 @@
 """The life of one request: decoded, served, cut over or cancelled, and closed."""
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
@@ -9,8 +10,7 @@ from enum import StrEnum
 from functools import partial
 
 from monitors.contract import MediaRung, Name
-from monitors.labels import Milestone, Outcome
-from monitors.tracing import Attribute
+from monitors.labels import Milestone, Outcome, Stage
 from runtime import refusals, turns
 from runtime.media.client_digest import ClientDigest
 from runtime.media.fidelity import fidelity_of
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 class Ask:
     """One request as it came in. `since`: when its last byte did (monotonic seconds)."""
 
-    request_id: str
     session: str | None  # None: the request stands alone
     chat: ChatRequest
     files: Files
@@ -49,8 +48,12 @@ class Ask:
     wish: MediaRung
     pinned: Name | None  # an operator's choice of resident: never evidence
     salt: str
-    headers: Mapping[str, str]
+    trace: RequestTrace
     digests: Mapping[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
+
+    @property
+    def request_id(self) -> str:
+        return self.trace.request_id
 
     def expects(self) -> frozenset[Milestone]:
         """The first outputs that are due."""
@@ -98,7 +101,7 @@ class Flight:
         self._events: asyncio.Queue[tuple[int, RequestEvent | Abort]] = asyncio.Queue()
         self.legs = 0  # how often it was handed to a resident
         self._leg: asyncio.Task[None] | None = None
-        self.trace = RequestTrace(plane.tracing, ask.headers, _attributes(ask), wall=plane.wall)
+        self.trace = ask.trace
         self._board(resident, ask.since)
 
     @property
@@ -122,12 +125,27 @@ class Flight:
             slices=settings.lines.scheduler,
             digests=self.ask.digests,
         )
-        loop = asyncio.get_running_loop()
-        self._prompt = await loop.run_in_executor(
-            self._plane.decoders, turns.build, self.ask.chat, self.ask.files, how
-        )
+        self._prompt = await self._decode(how)
         self.ask = self.ask.without_content()
-        self.trace.decoded()
+        self.trace.decoded(rung)
+
+    async def _decode(self, how: Decoding) -> Prompt:
+        """In a thread; how long it waited for one, and how long it took."""
+        clock, asked_at = self._plane.clock, self._plane.clock()
+        began: list[float] = []
+
+        def build() -> Prompt:
+            began.append(clock())
+            return turns.build(self.ask.chat, self.ask.files, how)
+
+        here = contextvars.copy_context()  # so that a log line from there knows its request
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._plane.decoders, here.run, build)
+        finally:
+            if began:
+                self.trace.stage(Stage.DECODER_QUEUE, asked_at, began[0])
+                self.trace.stage(Stage.DECODE_MEDIA, began[0], clock())
 
     async def events(self) -> AsyncIterator[TextDelta | AudioDelta | Finished]:
         """The deltas of the answer, a `Finished` last. Raises `ApiError` where it fails."""
@@ -149,6 +167,7 @@ class Flight:
                     yield event
                     return
                 case Failed():
+                    self.trace.worked(event.stages)
                     if event.kind != "lost" or not self._replay():
                         self.watch.finish(_outcome(event))
                         raise refusals.of_engine(event)
@@ -158,6 +177,8 @@ class Flight:
     def sent(self, event: TextDelta | AudioDelta) -> None:
         """A delta has just been handed to the client's socket."""
         self.watch.sent(event)
+        if isinstance(event, TextDelta):
+            self.trace.answered(event.text)
 
     def cut_over(self) -> Fate:
         """Take it off its resident, to the stable one where nothing was sent yet (DESIGN 8)."""
@@ -181,7 +202,6 @@ class Flight:
             if not self.legs and self.ask.pinned is None:
                 self._plane.book.refused(self.watch.stamp.version)
             self.trace.end(self.watch.outcome)
-            self._log()
         if self._leg is not None:
             await asyncio.gather(self._leg, return_exceptions=True)
 
@@ -211,15 +231,15 @@ class Flight:
             lines=plane.settings.lines.latency,
             samples_per_frame=plane.samples_per_frame(name),
             clock=plane.clock,
-            trace=self.trace,
         )
+        self.trace.boarded(self.watch.stamp, plane.kv_in_use(name))
         self.watch.start_timers(asyncio.get_running_loop())
 
     def _depart(self) -> None:
         """Hand the request to its resident."""
         self.legs += 1
         self.watch.judged(*self._prompt.findings)
-        self.trace.departed(self.watch.stamp)
+        self.trace.departed()
         self._leg = asyncio.create_task(self._fly(self.legs, self.resident))
         self._leg.add_done_callback(partial(self._leg_ended, self.legs, self.left))
 
@@ -249,6 +269,7 @@ class Flight:
             return
         if self._leg is None:
             self.watch.abandon()
+            self.trace.abandoned()
             self.left.set_result(None)
         else:
             self._leg.cancel()
@@ -260,7 +281,7 @@ class Flight:
             self.cut_over()
 
     def _request(self) -> Generate:
-        chat = self.ask.chat
+        chat, onward = self.ask.chat, self.trace.onward()
         return Generate(
             request_id=self.ask.request_id,
             session=self.watch.stamp.session,
@@ -269,12 +290,13 @@ class Flight:
             speech=chat.speech,
             voice=chat.voice,
             salt=self.ask.salt,
-            traceparent=self.trace.traceparent,
+            traceparent=onward.get("traceparent"),
+            tracestate=onward.get("tracestate"),
         )
 
     def _land(self, finished: Finished) -> None:
-        self.watch.finish(Outcome.OK, finished)
         self.trace.finished(finished)
+        self.watch.finish(Outcome.OK, finished)
         ready = self._plane.supervisors[self.resident].ready
         cached = ready is not None and finished.prompt_tokens > ready.uncached_tokens
         if self.ask.pinned is None and cached:
@@ -285,25 +307,6 @@ class Flight:
                 self.watch.stamp.pool_epoch,
             )
             self._plane.witnesses.keep(self.resident, witness)
-
-    def _log(self) -> None:
-        stamp = self.watch.stamp
-        fields = {"session": stamp.session, "resident": stamp.resident, **self.trace.log_fields()}
-        log.info(
-            "request ended: %s",
-            self.watch.outcome,
-            extra={"request_id": stamp.request_id, **fields},
-        )
-
-
-def _attributes(ask: Ask) -> dict[str, str | int]:
-    given: dict[str, str | int] = {
-        Attribute.OPERATION: "chat",
-        Attribute.REQUEST_MODEL: ask.chat.model,
-    }
-    if ask.session is not None:
-        given[Attribute.CONVERSATION] = ask.session
-    return {**given, Attribute.RESPONSE_ID: ask.request_id}
 
 
 def _outcome(failed: Failed) -> Outcome:

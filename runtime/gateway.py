@@ -10,14 +10,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Annotated
 
 import msgspec
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
 from monitors import logs
+from monitors.labels import Keep
+from monitors.requests import WRONG
 from runtime import openai_errors
 from runtime.chat import Chat
 from runtime.control import Control
@@ -25,12 +28,16 @@ from runtime.fence import FenceError
 from runtime.flights import Flights
 from runtime.guard import Guard
 from runtime.openai_api import MODEL
+from runtime.openai_errors import ApiError
 from runtime.orders import Orders
 from runtime.plane import DataPlane
 from runtime.readiness import readiness
 from runtime.remote import RemoteMedia
+from runtime.requests import UnknownRequest
 from runtime.residents.local import WORKER
 from runtime.settings import RuntimeSettings
+
+Limit = Annotated[int, Query(ge=1, le=WRONG)]
 
 FINISH_S = 2.0  # for streams in flight, once the server is to stop
 CLOSE_S = 3  # then connections are closed, whatever runs on them
@@ -111,6 +118,21 @@ def _add_views(app: FastAPI, plane: DataPlane, guard: Guard) -> None:
     @app.get("/tables")
     async def tables() -> Response:
         return Response(plane.book.tables().to_json(), media_type="application/json")
+
+    @app.get("/requests")
+    async def wrong(request: Request, why: Keep | None = None, limit: Limit = 20) -> Response:
+        guard.require_operator(request)
+        found = plane.requests.wrong(why, limit)
+        return Response(msgspec.json.encode(found), media_type="application/json")
+
+    @app.get("/requests/{request_id}")
+    async def explained(request: Request, request_id: str) -> Response:
+        guard.require_operator(request)
+        try:
+            record = plane.requests.find(request_id)
+        except UnknownRequest as err:
+            raise ApiError(404, str(err), code="unknown_request") from err
+        return Response(msgspec.json.encode(record), media_type="application/json")
 
 
 class _Server(uvicorn.Server):

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import wave
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,14 +18,14 @@ DONE = b"data: [DONE]\n\n"
 _AUDIO_KEPT_S = 0  # nothing is kept: the audio of an answer cannot be referred to later
 
 
-def sse(event: dict[str, Any]) -> bytes:
+def sse(event: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
     return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
 
 
-def failed(error: ApiError) -> bytes:
+def failed(error: ApiError, request_id: str) -> bytes:
     """The end of a stream that had begun before it failed."""
-    return sse(error.body()) + DONE
+    return sse(error.body(request_id)) + DONE
 
 
 def usage(finished: Finished) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """Errors in OpenAI's form, for every route that clients call."""
 
+from collections.abc import Mapping
+
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 _TYPES = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
+INTERNAL_ERROR = "internal_error"
 
 
 class ApiError(Exception):
@@ -27,17 +30,25 @@ class ApiError(Exception):
         self.param = param
         self.retry_after_s = retry_after_s
 
-    def body(self) -> dict[str, dict[str, str | None]]:
-        """`{"error": {"message", "type", "param", "code"}}`"""
+    def body(self, request_id: str | None = None) -> Mapping[str, Mapping[str, str | None]]:
+        """`{"error": {"message", "type", "param", "code"}}`, and our own id of the request."""
         kind = _TYPES.get(
             self.status, "server_error" if self.status >= 500 else "invalid_request_error"
         )
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-        return {"error": error}
+        if request_id is None:
+            return {"error": error}
+        return {"error": error, "redline": {"request_id": request_id}}
 
-    def response(self) -> JSONResponse:
+    def response(self, request_id: str | None = None) -> JSONResponse:
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
-        return JSONResponse(self.body(), self.status, headers)
+        headers |= {} if request_id is None else id_headers(request_id)
+        return JSONResponse(self.body(request_id), self.status, headers)
+
+
+def id_headers(request_id: str) -> dict[str, str]:
+    """What `redline explain` is asked for; OpenAI's clients show the second."""
+    return {"X-Redline-Request": request_id, "X-Request-Id": request_id}
 
 
 def bad_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
@@ -62,9 +73,9 @@ def from_validation(err: ValidationError) -> ApiError:
 def install(app: FastAPI) -> None:
     """Answer every error of this app in OpenAI's form."""
 
-    async def api(_: Request, err: Exception) -> JSONResponse:
+    async def api(request: Request, err: Exception) -> JSONResponse:
         assert isinstance(err, ApiError)
-        return err.response()
+        return err.response(_id_of(request))
 
     async def http(request: Request, err: Exception) -> JSONResponse:
         assert isinstance(err, HTTPException)
@@ -74,10 +85,15 @@ def install(app: FastAPI) -> None:
         answer.headers.update(err.headers or {})
         return answer
 
-    async def unforeseen(_: Request, err: Exception) -> JSONResponse:
+    async def unforeseen(request: Request, err: Exception) -> JSONResponse:
         message = "an error of the server's own; its log has the details"
-        return ApiError(500, message, code="internal_error").response()
+        return ApiError(500, message, code=INTERNAL_ERROR).response(_id_of(request))
 
     app.add_exception_handler(ApiError, api)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(Exception, unforeseen)
+
+
+def _id_of(request: Request) -> str | None:
+    """The request's id, where the route gave it one."""
+    return getattr(request.state, "request_id", None)

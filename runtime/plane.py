@@ -13,15 +13,17 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 
 from monitors import catalog, tracing
-from monitors.contract import Level, Name, Observed, ResidentChanged, ResidentStatus, Route
+from monitors.contract import KvRung, Level, Name, Observed, ResidentChanged, ResidentStatus, Route
 from monitors.labels import ResidentState, Role
-from runtime.book import Book, Stamp
+from runtime.book import Book
 from runtime.fence import FenceFile
 from runtime.levels import Levels
+from runtime.requests import Requests
 from runtime.residents.local import WORKER, LocalResident
 from runtime.residents.port import Ready, ResidentError, Snapshot
 from runtime.router import Fence, Router
 from runtime.settings import ResidentSpec, RuntimeSettings
+from runtime.stamp import Stamp
 from runtime.supervisor import Life, NotReady, Supervisor
 from runtime.witness import Witnesses
 
@@ -60,15 +62,18 @@ class DataPlane:
         self.router = Router(fence, self.versions, clock=clock)
         self.levels = Levels(names, settings.lines, clock=clock)
         self.witnesses = Witnesses()
+        self.tracing = tracing.configure(
+            settings.trace.endpoint, "redline-runtime", settings.trace.sample_ratio
+        )
+        capture = settings.trace.capture_content
+        self.requests = Requests(self.tracing, clock=clock, wall=wall, capture_content=capture)
         self.book = Book(
             settings.lines,
             self.incarnation,
             registry=CollectorRegistry(),
             clock=clock,
             wall=wall,
-        )
-        self.tracing = tracing.configure(
-            settings.trace.endpoint, "redline-runtime", settings.trace.sample_ratio
+            requests=self.requests,
         )
         self.decoders = ThreadPoolExecutor(max(2, os.cpu_count() or 2), "decode")
         self.fence_writer = ThreadPoolExecutor(1, "fence")  # it never queues behind other work
@@ -85,6 +90,8 @@ class DataPlane:
     # ------------------------------------------------------------ life
     def start(self) -> None:
         """Start every engine, and the reflexes. Returns before the engines are ready."""
+        if self.settings.trace.capture_content:
+            log.warning("trace.capture_content is on: traces carry what users ask and are told")
         build = metadata.version("redline-omni")
         self.book.exposition.info(catalog.BUILD_INFO).set(build)
         for name, supervisor in self.supervisors.items():
@@ -113,6 +120,7 @@ class DataPlane:
                 on_snapshot=lambda snapshot: self._took_snapshot(spec.name, snapshot),
                 worker=self._worker,
                 clock=self.clock,
+                log_dir=self.settings.log_dir,
             )
 
         return Supervisor(spec.name, begin=begin, changed=self._state_changed, clock=self.clock)
@@ -152,6 +160,11 @@ class DataPlane:
             level=self.levels.of(name),
             operator=operator,
         )
+
+    def kv_in_use(self, name: Name) -> KvRung | None:
+        """The format that the engine last said it writes; None: it has not said yet."""
+        snapshot = self.snapshots.get(name)
+        return None if snapshot is None else snapshot.kv
 
     def samples_per_frame(self, name: Name) -> int:
         """What each of a ready resident's codec frames must give. Raises `NotReady`."""
@@ -206,6 +219,8 @@ class DataPlane:
         restarts = self.book.exposition.counter(catalog.RESIDENT_RESTARTS)
         info = self.book.exposition.info(catalog.RESIDENT_INFO)
         gauge(catalog.ROUTE_EPOCH).set(route.route_epoch)
+        dropped = self.book.exposition.counter(catalog.TRACE_SPANS_DROPPED)
+        dropped.follow(self.tracing.dropped_spans)
         for status in (self._status(name) for name in self.supervisors):
             version, level = status.version, status.level
             role = roles.get(status.name)
@@ -280,7 +295,8 @@ def _prepare(settings: RuntimeSettings) -> Path:
     Raises `OSError`.
     """
     folder = settings.state_dir
-    folder.mkdir(parents=True, exist_ok=True)
+    for made in (folder, settings.log_dir or folder):
+        made.mkdir(parents=True, exist_ok=True)
     for socket in folder.glob("*.sock"):
         socket.unlink(
             missing_ok=True

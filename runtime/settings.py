@@ -46,10 +46,22 @@ class ResidentSpec(_Settings):
 
 
 class TraceSettings(_Settings):
-    """Off by default; with an endpoint, one trace per request goes there as OTLP over HTTP."""
+    """Off by default; with an endpoint, traces of requests go there as OTLP over HTTP.
+
+    `sample_ratio`: the share of ordinary requests whose trace is kept; those that crossed a line,
+    were found faulty or ended badly always are. `capture_content`: traces also carry the text of
+    prompts and answers, of which nothing is kept anywhere else.
+    """
 
     endpoint: Annotated[str, Field(pattern="^https?://[^/]")] | None = None
     sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    capture_content: bool = False
+
+    @model_validator(mode="after")
+    def _content_goes_somewhere(self) -> "TraceSettings":
+        if self.capture_content and self.endpoint is None:
+            raise ValueError("capture_content: needs an endpoint, content goes into traces alone")
+        return self
 
 
 class RuntimeSettings(_Settings):
@@ -58,6 +70,7 @@ class RuntimeSettings(_Settings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     state_dir: Path
+    log_dir: Path | None = None  # of the engines, each in NAME.log; None: in `state_dir`
     residents: tuple[ResidentSpec, ...]
     stable: str
     canary: str | None = None

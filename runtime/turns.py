@@ -91,6 +91,11 @@ def _urls(message: Message, param: str) -> Iterator[tuple[str, str, str]]:
                 pass
 
 
+def texts(message: Message) -> list[str]:
+    """The text parts of one turn."""
+    return [part.text for part in message.content if isinstance(part, TextContent)]
+
+
 def has_video(asked: ChatRequest) -> bool:
     """Whether the third milestone (S4.2) is due."""
     return any(isinstance(p, VideoContent) for m in asked.messages for p in m.content)

@@ -11,10 +11,10 @@ from monitors.detectors.playout import PlayoutClock
 from monitors.detectors.speech import SpeechAudit
 from monitors.labels import Detector, Fault, Grade, Milestone, Origin, Outcome
 from monitors.redlines import LatencyLines
-from runtime.book import Book, Stamp
+from runtime.book import Book
 from runtime.openai_answer import SPEECH_HZ
 from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
-from runtime.traces import RequestTrace
+from runtime.stamp import Stamp
 
 _TIMER_SLACK_S = 0.001  # timers may fire a clock tick early
 
@@ -35,7 +35,6 @@ class Watch:
         lines: LatencyLines,
         samples_per_frame: int,
         clock: Callable[[], float],
-        trace: RequestTrace,
     ) -> None:
         self.stamp = stamp
         self.first_output: dict[Milestone, float | None] = dict.fromkeys(expects)
@@ -44,7 +43,6 @@ class Watch:
         self._book = book
         self._since = since
         self._clock = clock
-        self._trace = trace
         self._lines_s = sorted({lines.first_packet_s, lines.degrade_s})
         self._crossed: set[tuple[Milestone, float]] = set()
         self._faults: set[Fault] = set()
@@ -150,8 +148,7 @@ class Watch:
         seconds = max(0.0, at - self._since)
         self._cross(milestone, seconds)
         self.first_output[milestone] = seconds
-        self._trace.first(milestone, seconds)
-        self._book.reached(self.stamp, milestone, seconds, self._trace.trace_id)
+        self._book.reached(self.stamp, milestone, seconds)
 
     def _cross(self, milestone: Milestone, seconds: float) -> None:
         for line_s in self._lines_s:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from monitors.contract import DrillKind, DrillOrder, DrillReport, FlushReceipt, KvRung, Shed
 from monitors.detectors import operations
+from monitors.labels import Stage
 from runtime.engine.build import EngineSettings, build_cache, build_thinker, ready
 from runtime.engine.drills import Drills, damage
 from runtime.engine.forward import Forward
 from runtime.engine.lanes import by_urgency
-from runtime.engine.request import Request
+from runtime.engine.request import Request, log_fields
 from runtime.engine.scheduler import (
     Kind,
     Shedable,
@@ -34,6 +35,7 @@ from runtime.model.prompt import Prompt
 from runtime.model.talker import UnknownVoice
 from runtime.residents.port import (
     Array,
+    EngineStage,
     Failed,
     FailedKind,
     Generate,
@@ -95,7 +97,7 @@ class Engine:
         except _CLIENT_ERRORS as err:
             self._events.append(_failed(asked.request_id, "bad_request", str(err)))
         except Exception as err:
-            log.exception("a prompt was not built", extra={"request_id": asked.request_id})
+            log.exception("a prompt was not built", extra=log_fields(asked))
             message = f"{type(err).__name__} in its prompt: {err}"
             self._events.append(_failed(asked.request_id, "engine", message))
 
@@ -221,7 +223,7 @@ class Engine:
         speech = None
         if asked.speech:
             due = now + self._settings.lines.latency.audio_lane_s
-            speech = Speech(self._checkpoint, asked.request_id, asked.voice, asked.max_tokens, due)
+            speech = Speech(self._checkpoint, asked, due, self._clock)
         tokenizer = self._checkpoint.tokenizer
         request = Request(asked, prompt, tokenizer, speech, _pixels_off(prompt), now)
         request.trail = [] if self._shadow.samples(asked.request_id) else None
@@ -258,7 +260,8 @@ class Engine:
             request.stale_tokens = self._cache.probe(
                 request.tokens(), salt=asked.salt, epoch=asked.probe_epoch
             )
-        request.started = self._clock()
+        if request.sequence is not None:
+            request.stages.waited(Stage.QUEUE, request.arrived, self._clock())
         return request.sequence is not None
 
     def _finish(self, request: Request) -> None:
@@ -269,7 +272,8 @@ class Engine:
     def _fail(self, request_id: str, kind: FailedKind, message: str) -> None:
         request = self._requests.get(request_id)
         if request is not None:
-            self._events.append(_failed(request_id, kind, message))
+            stages = request.stages.told()
+            self._events.append(_failed(request_id, kind, message, stages))
             self._release(request)
 
     def _release(self, request: Request) -> None:
@@ -292,7 +296,7 @@ class Engine:
             self._fail_all(requests, "overloaded", str(err))
         except Exception as err:
             for request in requests:
-                log.exception("%s failed", kind, extra={"request_id": request.request_id})
+                log.exception("%s failed", kind, extra=request.log_fields)
             self._fail_all(requests, "engine", f"{type(err).__name__} in {kind}: {err}")
         now = self._clock()
         for request in requests:
@@ -323,7 +327,7 @@ class Engine:
         began = self._clock()
         refused = self._forward.decode(requests)
         for request in requests:
-            request.decode_s += self._clock() - began
+            request.stages.add(Stage.DECODE, began, self._clock())
             if request.request_id in refused:
                 message = str(refused[request.request_id])
                 self._fail(request.request_id, "overloaded", message)
@@ -379,8 +383,10 @@ class Engine:
             self._fail(victim, "shed", f"dropped: the engine is {share:.0%} busy")
 
 
-def _failed(request_id: str, kind: FailedKind, message: str) -> Failed:
-    return Failed(request_id=request_id, kind=kind, message=message)
+def _failed(
+    request_id: str, kind: FailedKind, message: str, stages: tuple[EngineStage, ...] = ()
+) -> Failed:
+    return Failed(request_id=request_id, kind=kind, message=message, stages=stages)
 
 
 def _pixels_off(prompt: Prompt) -> operations.Difference | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from monitors.labels import Stage
 from runtime.engine.request import Request, segments_in
 from runtime.kv.cache import KvCache
 from runtime.kv.sequence import Sequence as Cached
@@ -51,8 +52,8 @@ class Forward:
         if last:
             request.remember(hidden[-1])
             request.wrote(self._thinker.next_tokens(hidden[-1:])[0], self._thinker.eos_id)
-        request.encode_s += encoded - began
-        request.prefill_s += self._clock() - encoded
+        request.stages.add(Stage.ENCODE, began, encoded)
+        request.stages.add(Stage.PREFILL, encoded, self._clock())
         return last
 
     def decode(self, requests: Sequence[Request]) -> dict[str, PoolExhausted]:

@@ -11,6 +11,7 @@ from monitors.detectors import operations
 from monitors.labels import Modality
 from runtime.engine.scheduler import RequestView
 from runtime.engine.speech import Speech
+from runtime.engine.stages import Stages
 from runtime.kv.entropy import EntropyBuffer
 from runtime.kv.sequence import Sequence
 from runtime.kv.tokens import MODALITIES, MediaSpan, PromptTokens
@@ -44,8 +45,7 @@ class Request:
         self.generated: list[int] = []
         self.trail: list[Tensor] | None = None  # (hidden,) behind each token; None: not kept
         self.text_reason: Literal["stop", "length"] | None = None
-        self.encode_s = self.prefill_s = self.decode_s = 0.0
-        self.started = now
+        self.stages = Stages() if speech is None else speech.stages
         self.stale_tokens: int | None = None  # found under a flushed epoch's keys; None: not sought
         self.video_told = not any(_is_key_frame(s) for s in prompt.segments)
         self._tokenizer = tokenizer
@@ -56,6 +56,11 @@ class Request:
     @property
     def request_id(self) -> str:
         return self.asked.request_id
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """What a log line about it carries."""
+        return log_fields(self.asked)
 
     @property
     def done(self) -> bool:
@@ -161,10 +166,7 @@ class Request:
             av_offset_ms=self.prompt.av_offset_ms,
             clock_error=self.prompt.clock_error,
             residency=self._residency(self.sequence),
-            queue_s=self.started - self.arrived,
-            encode_s=self.encode_s,
-            prefill_s=self.prefill_s,
-            decode_s=self.decode_s,
+            stages=self.stages.told(),
             stale_tokens=self.stale_tokens,
         )
 
@@ -180,6 +182,15 @@ class Request:
             for modality, hit, lookup in masses
             if lookup > 0
         )
+
+
+def log_fields(asked: Generate) -> dict[str, str]:
+    """Ids alone: those of the request, its session and the span that called us."""
+    fields = {"request_id": asked.request_id, "session": asked.session}
+    if asked.traceparent is not None:
+        _, trace_id, span_id, _ = asked.traceparent.split("-")
+        fields |= {"trace_id": trace_id, "span_id": span_id}
+    return fields
 
 
 def _tokens(prompt: Prompt) -> PromptTokens:

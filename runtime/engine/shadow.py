@@ -132,7 +132,7 @@ class ShadowCheck:
         except PoolExhausted:
             self._end(check)
         except Exception as err:
-            log.exception("a shadow check failed", extra={"request_id": check.request.request_id})
+            log.exception("a shadow check failed", extra=check.request.log_fields)
             self._trip(f"a check failed with {type(err).__name__}: {err}")  # unwatched is unsafe
         return True
 

@@ -1,17 +1,20 @@
 """One answer's speech: text tokens in, packets of sound out, while the Thinker still writes."""
 
 from collections import deque
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from monitors.labels import Stage
+from runtime.engine.stages import Stages
 from runtime.model.checkpoint import Checkpoint
 from runtime.model.codec import CodecStream, Pcm
 from runtime.model.prompt import Prompt
 from runtime.model.talker import END, TalkerStream
-from runtime.residents.port import AudioDelta
+from runtime.residents.port import AudioDelta, Generate
 
 FIRST_PACKET_FRAMES = 2
 PACKET_FRAMES = 4
@@ -19,6 +22,8 @@ SAMPLE_RATE = 24_000
 FRAMES_PER_TOKEN = 25  # half a second of speech a token is far more than speech takes
 EXTRA_FRAMES = 100
 TRUNCATED_FRAMES = 5  # where the truncation drill cuts: inside a packet
+
+Made = TypeVar("Made")
 
 
 class Speech:
@@ -28,12 +33,17 @@ class Speech:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, request_id: str, voice: str, max_tokens: int, due: float
+        self,
+        checkpoint: Checkpoint,
+        asked: Generate,
+        due: float,
+        clock: Callable[[], float],
     ) -> None:
-        limit = EXTRA_FRAMES + FRAMES_PER_TOKEN * max_tokens
-        self._talker = TalkerStream(checkpoint, voice, max_frames=limit)
+        limit = EXTRA_FRAMES + FRAMES_PER_TOKEN * asked.max_tokens
+        self._talker = TalkerStream(checkpoint, asked.voice, max_frames=limit)
         self._codec = CodecStream(checkpoint)
-        self._request_id = request_id
+        self._request_id = asked.request_id
+        self._clock = clock
         self._text: deque[int] = deque()
         self._text_over = False
         self._heard = False
@@ -42,6 +52,7 @@ class Speech:
         self.reason: Literal["stop", "length"] | None = None
         self.samples = 0
         self.due = due  # when the listener runs dry, on the engine's clock
+        self.stages = Stages()  # of the whole request
 
     @property
     def frames(self) -> int:
@@ -72,16 +83,18 @@ class Speech:
         `states` `(n, hidden)` of the prompt are read by the first call only. `truncated`: the
         drill, in which the Talker is cut off and its last samples are lost.
         """
-        codes = self._next_codes(prompt, states)
+        codes = self._timed(Stage.TALKER, lambda: self._next_codes(prompt, states))
         if codes is not None:
             self._codes.append(codes)
         if truncated and (codes is None or self.frames >= TRUNCATED_FRAMES):
             return self._finish(np.zeros(0, np.float32), "length", now, lost=True)
         if codes is None:
-            pcm = [self._decode(), self._codec.finish()]
-            return self._finish(np.concatenate(pcm), self._talker.reason or "stop", now)
+            pcm = self._timed(Stage.VOCODER, self._decode_rest)
+            return self._finish(pcm, self._talker.reason or "stop", now)
         wanted = PACKET_FRAMES if self._codec.frames else FIRST_PACKET_FRAMES
-        return self._packet(self._decode(), now) if len(self._codes) >= wanted else None
+        if len(self._codes) < wanted:
+            return None
+        return self._packet(self._timed(Stage.VOCODER, self._decode), now)
 
     def _next_codes(self, prompt: Prompt, states: Tensor | None) -> Tensor | None:
         token = self._text.popleft() if self._text else END
@@ -91,6 +104,15 @@ class Speech:
         if token is None:
             return None  # an empty answer: nothing to speak
         return self._talker.prefill(prompt, _states(prompt, states), token)
+
+    def _timed(self, stage: Stage, work: Callable[[], Made]) -> Made:
+        began = self._clock()
+        made = work()
+        self.stages.add(stage, began, self._clock())
+        return made
+
+    def _decode_rest(self) -> Pcm:
+        return np.concatenate([self._decode(), self._codec.finish()])
 
     def _decode(self) -> Pcm:
         if not self._codes:

@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Load, warm up, say `Ready`, serve."""
     asked = _parse(arguments)
     _die_with_parent()
-    _configure_logs("WARNING" if asked.quiet else "INFO")
+    logs.configure(sys.stderr, "WARNING" if asked.quiet else "INFO", resident=asked.name)
     engine = _engine(asked)
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set_hwm(0)
@@ -231,12 +231,6 @@ def _spare_collection() -> None:
     a fifth of a second."""
     gc.collect()
     gc.freeze()
-
-
-def _configure_logs(level: str) -> None:
-    """JSON lines on standard error, warnings among them."""
-    logs.configure(sys.stderr, level)
-    logging.captureWarnings(True)
 
 
 def _adopt_transformers_logs() -> None:

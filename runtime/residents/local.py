@@ -83,7 +83,8 @@ def load_timeout_s(checkpoint: Path) -> float:
 class LocalResident:
     """Implements `port.Resident`. `on_snapshot` gets the engine's numbers as they come.
 
-    `lines`: the red lines as a JSON file, for the engine.
+    `lines`: the red lines as a JSON file, for the engine. `log_dir`: where its log goes; None:
+    to `state_dir`.
     """
 
     def __init__(
@@ -97,13 +98,14 @@ class LocalResident:
         worker: Sequence[str] = WORKER,
         silence_s: float = SILENCE_S,
         clock: Callable[[], float] = time.monotonic,
+        log_dir: Path | None = None,
     ) -> None:
         self.name = spec.name
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._spec = spec
         self._lines = lines
         self._path = state_dir / f"{spec.name}.{time.monotonic_ns():x}.sock"  # new for each life
-        self._log_path = state_dir / f"{spec.name}.log"
+        self._log_path = (log_dir or state_dir) / f"{spec.name}.log"
         self._log_start = 0  # where the words of this life begin
         self._refused = False
         self._min_epoch = min_epoch

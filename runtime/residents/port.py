@@ -24,7 +24,7 @@ from monitors.contract import (
     Wire,
 )
 from monitors.detectors.model_clock import ClockError
-from monitors.labels import Modality
+from monitors.labels import Modality, Stage
 
 Array = NDArray[Any]
 
@@ -84,7 +84,13 @@ class Generate(Wire, frozen=True, tag="generate"):
     salt: str  # tenant salt of the cache keys
     cache_write: bool = True  # a probe reads the cache and leaves no trace
     probe_epoch: Epoch | None = None  # a flushed epoch, under whose keys it must miss as well
-    traceparent: str | None = None
+    traceparent: str | None = None  # W3C: the parent of any span that the engine makes itself
+    tracestate: str | None = None
+
+    def trace_headers(self) -> dict[str, str]:
+        """The same as HTTP headers, for an engine behind a server of its own."""
+        given = {"traceparent": self.traceparent, "tracestate": self.tracestate}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 # ---------------------------------------------------------------- commands
@@ -161,7 +167,20 @@ class Residency(Wire, frozen=True):
     lookup_mass: float
 
 
+class EngineStage(Wire, frozen=True):
+    """When one stage of a request began and ended, on the host's monotonic clock. `busy_s`: how
+    much of that was work on this request (None: it only waited); stages overlap, and wait for
+    other requests."""
+
+    stage: Stage
+    began: float
+    ended: float
+    busy_s: float | None = None
+
+
 class Finished(Wire, frozen=True, tag="request_finished"):
+    """`stages`: as far as the engine can tell."""
+
     request_id: str
     text_reason: Literal["stop", "length"]
     speech_reason: Literal["stop", "length"] | None  # None: no speech was asked for
@@ -172,10 +191,7 @@ class Finished(Wire, frozen=True, tag="request_finished"):
     samples: int
     av_offset_ms: float | None  # audio minus video on the model's clock; None: not both present
     residency: tuple[Residency, ...]
-    queue_s: float
-    encode_s: float
-    prefill_s: float
-    decode_s: float
+    stages: tuple[EngineStage, ...] = ()
     stale_tokens: int | None = None  # found under `probe_epoch`'s keys; None: not looked for
     clock_error: ClockError | None = None  # on the model's clock; None: no clip, or not told
 
@@ -190,6 +206,7 @@ class Failed(Wire, frozen=True, tag="request_failed"):
     request_id: str
     kind: FailedKind
     message: str
+    stages: tuple[EngineStage, ...] = ()
 
 
 RequestEvent = VideoPrefilled | TextDelta | AudioDelta | Finished | Failed

@@ -85,6 +85,11 @@ def test_what_a_clip_shows_and_sounds_is_answered_in_text_and_in_playable_speech
         line = next(row for row in shown.splitlines() if row.startswith(milestone))
         assert line.endswith(" ms"), line
     assert "tiny-omni-1" in shown  # B is stable and has all the traffic
+    request_id = next(row for row in shown.splitlines() if row.startswith("request ")).split()[1]
+    story = stack.cli("explain", request_id)
+    for stage in ("its media was decoded", "prefill", "decode loop", "Talker", "vocoder"):
+        assert f"  {stage}: " in story
+    assert "client was told    200" in story
 
 
 def test_the_three_tables_hold_the_request(stack: RunningStack) -> None:

@@ -22,6 +22,11 @@ from tests.support.ports import free_ports
 SCRIPTED = (sys.executable, str(Path(__file__).with_name("scripted_engine.py")))
 A, B = "a", "b"  # S4.4: A the newest version, B the stable one
 VERSIONS = {A: "v2", B: "v1"}
+_FOLDER = Path(__file__).parent  # a scripted engine only asks that its checkpoint be a folder
+ALONE: dict[str, Any] = {  # settings of a gateway with B alone: it starts in half the time
+    "residents": (ResidentSpec(name=B, version=VERSIONS[B], checkpoint=_FOLDER),),
+    "canary": None,
+}
 
 
 @dataclass

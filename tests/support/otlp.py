@@ -7,6 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.support.http_server import running
@@ -69,6 +70,10 @@ def receiving() -> AbstractContextManager[Receiver]:
 
 def attributes(of: Span | Span.Event) -> dict[str, object]:
     """Attributes by name."""
-    return {
-        item.key: getattr(item.value, str(item.value.WhichOneof("value"))) for item in of.attributes
-    }
+    return {item.key: _plain(item.value) for item in of.attributes}
+
+
+def _plain(value: AnyValue) -> object:
+    kind = str(value.WhichOneof("value"))
+    held = getattr(value, kind)
+    return [_plain(each) for each in held.values] if kind == "array_value" else held

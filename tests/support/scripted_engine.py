@@ -1,7 +1,8 @@
 """An engine process without a model: the port's messages, deterministic answers, faults on demand.
 
 Words in the last text part of a prompt steer it: `@hang` answers nothing, `@die` ends the process
-after the first token, `@stall` blocks it; `@bad`, `@overloaded`, `@shed` and `@fail` are refused.
+after the first token, `@stall` blocks it; `@bad`, `@overloaded`, `@shed` and `@fail` are refused;
+`@quote` fails in words that quote the prompt, `@say:WORD` answers with that word.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import zmq.asyncio
 
 from monitors.cache_table import CacheCell
 from monitors.contract import DrillKind, DrillOrder, DrillReport, FlushReceipt, KvRung, Shed
-from monitors.labels import Modality
+from monitors.labels import Modality, Stage
 from monitors.redlines import RedLines
 from runtime.residents.port import (
     AudioDelta,
@@ -31,6 +32,7 @@ from runtime.residents.port import (
     CountStale,
     Drill,
     Drilled,
+    EngineStage,
     EventFrame,
     Failed,
     Finished,
@@ -70,6 +72,15 @@ def key_of(request: Generate) -> bytes:
 def words_of(request: Generate) -> list[str]:
     parts = [p.text for turn in request.turns for p in turn.parts if isinstance(p, TextPart)]
     return " ".join(parts).split()
+
+
+def stages_since(began: float, *, speaks: bool) -> tuple[EngineStage, ...]:
+    """Of an answer that ends now: the first three at once, the rest side by side."""
+    now = time.monotonic()
+    quick = (Stage.QUEUE, Stage.ENCODE, Stage.PREFILL)
+    slow = (Stage.DECODE, Stage.TALKER, Stage.VOCODER) if speaks else (Stage.DECODE,)
+    ends = [*((stage, began) for stage in quick), *((stage, now) for stage in slow)]
+    return tuple(EngineStage(stage=s, began=began, ended=e, busy_s=e - began) for s, e in ends)
 
 
 class ScriptedEngine:
@@ -155,6 +166,11 @@ class ScriptedEngine:
                 failed = Failed(request_id=request.request_id, kind=kind, message=f"as {word} asks")
                 await self.send(failed)
                 return
+        if "@quote" in words:
+            message = f"cannot make sense of {' '.join(words)}"
+            await self.send(Failed(request_id=request.request_id, kind="engine", message=message))
+            return
+        began = time.monotonic()
         cached, prompt_tokens = self.look_up(request, len(words) + len(arrays))
         if any(isinstance(p, VideoPart) and p.key_frame for t in request.turns for p in t.parts):
             error = 40.0 if DrillKind.CORRUPT in self.drills else 0.0
@@ -168,13 +184,15 @@ class ScriptedEngine:
             if "@die" in words:
                 await asyncio.sleep(0.05)
                 os._exit(3)
-        await self.send(self.finished(request, prompt_tokens, cached))
+        stages = stages_since(began, speaks=request.speech)
+        await self.send(self.finished(request, prompt_tokens, cached, stages))
 
     async def token(self, request: Generate, index: int) -> None:
         slow = self.drills.get(DrillKind.SLOW)
         await asyncio.sleep(TOKEN_S + (slow.amount if slow else 0.0))
         self.steps += 1
-        text = f"{self.version} " if index == 0 else f"w{index} "
+        told_to = [word[5:] for word in words_of(request) if word.startswith("@say:")]
+        text = f"{self.version} " if index == 0 else f"{(told_to or [f'w{index}'])[0]} "
         await self.send(TextDelta(request_id=request.request_id, text=text, tokens=1))
         if request.speech:
             start = index * FRAMES_PER_TOKEN * FRAME_SAMPLES
@@ -196,7 +214,13 @@ class ScriptedEngine:
             self.cache[key] = self.epoch
         return (tokens if hit else 0), tokens
 
-    def finished(self, request: Generate, prompt_tokens: int, cached: int) -> Finished:
+    def finished(
+        self,
+        request: Generate,
+        prompt_tokens: int,
+        cached: int,
+        stages: tuple[EngineStage, ...],
+    ) -> Finished:
         frames = FRAMES_PER_TOKEN * request.max_tokens if request.speech else 0
         desync = self.drills.get(DrillKind.DESYNC)
         return Finished(
@@ -210,10 +234,7 @@ class ScriptedEngine:
             samples=frames * FRAME_SAMPLES,
             av_offset_ms=desync.amount * 1000 if desync else None,
             residency=(Residency(modality=Modality.TEXT, hit_mass=1.0, lookup_mass=1.0),),
-            queue_s=0.001,
-            encode_s=0.001,
-            prefill_s=0.001,
-            decode_s=TOKEN_S * request.max_tokens,
+            stages=stages,
             stale_tokens=self.stale_tokens(request, prompt_tokens),
         )
 

@@ -22,7 +22,8 @@ from tests.support.stack import wait_until
 SCRIPT = Path(__file__).parents[2] / "support" / "scripted_gateway.py"
 CALLER_TRACE, CALLER_SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CALLER = {"traceparent": f"00-{CALLER_TRACE}-{CALLER_SPAN}-01"}
-STAGES = ["decode media", "queue", "encode", "prefill", "decode"]
+OWN = ["receive", "decoder queue", "decode media"]
+ENGINES = ["queue", "encode", "prefill", "decode", "talker", "vocoder"]
 
 
 class Told:
@@ -36,6 +37,11 @@ class Told:
     def logged(self, request_id: str) -> dict[str, Any]:
         (line,) = [line for line in self.log if line.get("request_id") == request_id]
         return line
+
+    def parent(self, request_id: str) -> Span:
+        """The request's own span."""
+        (chat,) = [s for s in self.trace(request_id) if s.kind == Span.SPAN_KIND_SERVER]
+        return chat
 
     def trace(self, request_id: str) -> list[Span]:
         """The request's spans, by their start."""
@@ -101,30 +107,46 @@ def _ask(url: str, headers: dict[str, str]) -> str:
     return request_id
 
 
-def test_each_request_is_one_trace_from_its_decoding_to_its_last_token(told: Told) -> None:
+def test_each_request_is_one_trace_from_its_first_byte_to_its_last_sample(told: Told) -> None:
     assert told.receiver.services() == {"redline-runtime"}
     for request_id in told.ids:
-        chat, *stages = told.trace(request_id)
-        assert (chat.name, chat.kind) == ("chat", Span.SPAN_KIND_SERVER)
-        assert [span.name for span in stages] == STAGES
-        assert {span.parent_span_id for span in stages} == {chat.span_id}
-        assert all(chat.start_time_unix_nano <= span.start_time_unix_nano for span in stages)
-        assert attributes(chat)["gen_ai.response.id"] == request_id
+        spans = {span.name: span for span in told.trace(request_id)}
+        assert set(spans) == {"chat redline", "generate b", *OWN, *ENGINES}
+        chat, leg = spans["chat redline"], spans["generate b"]
+        assert {spans[name].parent_span_id for name in (*OWN, "generate b")} == {chat.span_id}
+        assert {spans[name].parent_span_id for name in ENGINES} == {leg.span_id}
+        for span in spans.values():
+            assert chat.start_time_unix_nano <= span.start_time_unix_nano
+            assert span.end_time_unix_nano <= chat.end_time_unix_nano
+        assert attributes(chat)["redline.request_id"] == request_id
         assert attributes(chat)["redline.version"] == "v1"
         assert attributes(chat)["redline.outcome"] == "ok"
-    assert len(told.receiver.spans()) == 2 * (1 + len(STAGES))
+    assert len(told.receiver.spans()) == 2 * (2 + len(OWN) + len(ENGINES))
+
+
+def test_what_runs_side_by_side_is_shown_side_by_side(told: Told) -> None:
+    spans = {span.name: span for span in told.trace(told.ids[0])}
+    thinker, talker = spans["decode"], spans["talker"]
+    assert talker.start_time_unix_nano < thinker.end_time_unix_nano
+    assert thinker.start_time_unix_nano < talker.end_time_unix_nano
 
 
 def test_the_first_outputs_are_events_of_the_request(told: Told) -> None:
     for request_id in told.ids:
-        chat = told.trace(request_id)[0]
-        events = {event.name: attributes(event)["seconds"] for event in chat.events}
-        assert set(events) == {"first_token", "first_audio_packet", "first_video_frame"}
-        assert all(isinstance(value, float) and value >= 0.0 for value in events.values())
+        chat = told.parent(request_id)
+        outputs = {"first_token", "first_audio_packet", "first_video_frame"}
+        events = {e.name: attributes(e) for e in chat.events if e.name in outputs}
+        assert set(events) == outputs
+        for event in chat.events:
+            assert chat.start_time_unix_nano <= event.time_unix_nano <= chat.end_time_unix_nano
+        seconds = [event["redline.seconds"] for event in events.values()]
+        assert all(isinstance(value, float) and value >= 0.0 for value in seconds)
+        first = attributes(chat)["gen_ai.response.time_to_first_chunk"]
+        assert first == events["first_token"]["redline.seconds"]
 
 
 def test_a_request_without_a_caller_begins_a_trace_and_one_with_it_joins_in(told: Told) -> None:
-    own, joined = (told.trace(request_id)[0] for request_id in told.ids)
+    own, joined = (told.parent(request_id) for request_id in told.ids)
     assert own.parent_span_id == b""
     assert own.trace_id.hex() != CALLER_TRACE
     assert joined.trace_id.hex() == CALLER_TRACE
@@ -135,6 +157,6 @@ def test_the_log_line_of_a_request_leads_to_its_trace_and_holds_nothing_of_it(to
     for request_id in told.ids:
         line = told.logged(request_id)
         assert line["message"] == "request ended: ok"
-        assert line["span_id"] == told.trace(request_id)[0].span_id.hex()
+        assert line["span_id"] == told.parent(request_id).span_id.hex()
         assert line["resident"] == "b"
         assert "What?" not in json.dumps(told.log)

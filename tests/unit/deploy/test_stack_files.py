@@ -197,7 +197,9 @@ def test_alloy_tails_the_files_that_the_planes_write_and_sends_them_to_loki() ->
         for word in SERVICES[name]["command"]
         for match in re.finditer(r"tee -a (\S+)\)", word)
     }
-    assert tailed == written
+    engines = json.loads((DEPLOY / "planes/runtime.json").read_text())["log_dir"]
+    assert tailed == written | {f"{engines}/*.log"}
+    assert engines.startswith("/var/log/redline/")
     assert 'url = "http://loki:3100/loki/api/v1/push"' in alloy()
     for name in ("runtime", "control", "alloy"):
         assert mounts(name)["/var/log/redline"] == "logs"

@@ -184,3 +184,11 @@ def test_a_refusal_ends_with_1_and_its_words(
         done = run(server, clip, tmp_path / "a.wav", monkeypatch)
     assert done.exit_code == 1
     assert "redline: no" in done.output
+
+
+def test_a_failure_names_the_request_to_ask_about() -> None:
+    late = {"error": {"message": "the engine died"}, "redline": {"request_id": "r9"}}
+    with recording_server() as server:
+        server.answers[PATH] = stream(delta(content="one "), late)
+        with pytest.raises(ClientError, match=r"the engine died \(see: redline explain r9\)"):
+            ask(server, [])

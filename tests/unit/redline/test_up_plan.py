@@ -10,6 +10,7 @@ from monitors.redlines import RedLines
 from redline import up
 from redline.settings import Ports, SettingsError, Stack, control_token, find_stack, token_path
 from runtime.model.shipped import SHIPPED
+from runtime.settings import RuntimeSettings, TraceSettings
 from tests.support.ports import free_ports
 
 
@@ -79,6 +80,19 @@ def test_every_file_a_child_reads_is_written_and_private(tmp_path: Path) -> None
     assert f"127.0.0.1:{asked.ports.runtime}" in (tmp_path / "prometheus.yml").read_text()
     assert str(asked.ports.control) in (tmp_path / "alertmanager.yml").read_text()
     assert stack.prometheus_url == f"http://127.0.0.1:{asked.ports.prometheus}"
+
+
+def test_the_data_plane_is_told_where_traces_go_and_what_is_in_them(tmp_path: Path) -> None:
+    trace = TraceSettings(endpoint="http://tempo:4318", sample_ratio=0.1, capture_content=True)
+    asked = replace(plan(tmp_path), trace=trace)
+    up.plan_children(asked, up.find_residents(asked), prometheus=False)
+    written = RuntimeSettings.model_validate_json((tmp_path / "runtime.json").read_bytes())
+    assert written.trace == trace
+    up.plan_children(
+        replace(asked, trace=TraceSettings()), up.find_residents(asked), prometheus=False
+    )
+    written = RuntimeSettings.model_validate_json((tmp_path / "runtime.json").read_bytes())
+    assert (written.trace.endpoint, written.trace.capture_content) == (None, False)
 
 
 def test_a_model_folder_without_a_checkpoint_is_named(tmp_path: Path) -> None:

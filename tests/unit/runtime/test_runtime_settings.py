@@ -39,3 +39,9 @@ def test_a_device_that_no_engine_runs_on_is_named(device: str) -> None:
 
 def test_an_engine_picks_its_device_unless_somebody_says_which() -> None:
     assert settings().residents[0].device == "auto"
+
+
+def test_content_that_would_go_nowhere_stops_the_start() -> None:
+    with pytest.raises(ValidationError, match="needs an endpoint"):
+        settings(trace={"capture_content": True})
+    assert not settings().trace.capture_content

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors import tracing
 from monitors.contract import (
     FaultFound,
     Level,
@@ -20,7 +19,6 @@ from monitors.labels import Detector, Fault, Grade, Milestone, Modality, Origin,
 from monitors.redlines import RedLines
 from runtime.book import Book, Stamp
 from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
-from runtime.traces import RequestTrace
 from runtime.watch import Watch
 
 LINES = RedLines()
@@ -39,8 +37,7 @@ def an_end(**more: Any) -> Finished:
     given = {
         "request_id": "r", "text_reason": "stop", "speech_reason": None, "prompt_tokens": 5,
         "cached_tokens": 3, "completion_tokens": 2, "codec_frames": 0, "samples": 0,
-        "av_offset_ms": None, "residency": (), "queue_s": 0.0, "encode_s": 0.0,
-        "prefill_s": 0.0, "decode_s": 0.0,
+        "av_offset_ms": None, "residency": (),
     }  # fmt: skip
     return Finished(**{**given, **more})
 
@@ -54,7 +51,6 @@ class Scene:
             LINES, "inc", registry=CollectorRegistry(), clock=lambda: self.now, wall=lambda: 0.0
         )
         stamp = Stamp("a", "v2", "s", "r", 1, 1, Level(), operator)
-        trace = RequestTrace(tracing.configure(None, "test"), {}, {})
         self.watch = Watch(
             self.book,
             stamp,
@@ -63,7 +59,6 @@ class Scene:
             lines=LINES.latency,
             samples_per_frame=480,
             clock=lambda: self.now,
-            trace=trace,
         )
 
     def at(self, seconds: float) -> Watch:

@@ -1,0 +1,62 @@
+"""The last requests, remembered in bounded memory."""
+
+import pytest
+
+from monitors.labels import Keep, Outcome
+from monitors.requests import RequestRing
+from tests.support.records import CUT, END, LATE, RESIDENCY, TOKEN, a_record
+
+
+def test_a_request_is_given_back_as_it_was() -> None:
+    ring = RequestRing()
+    record = a_record(TOKEN, LATE, RESIDENCY, CUT, END)
+    ring.add(record)
+    assert ring.get("r1") == record
+    assert record.faults() == [CUT]
+
+
+def test_the_oldest_is_forgotten_first() -> None:
+    ring = RequestRing(served=3)
+    for number in range(5):
+        ring.add(a_record(request_id=f"r{number}", received=float(number)))
+    assert [ring.get(f"r{number}") is not None for number in range(5)] == [False, False] + 3 * [
+        True
+    ]
+    assert (ring.reach().oldest, ring.reach().served) == (2.0, 3)
+
+
+def test_a_flood_of_refused_requests_pushes_out_none_that_was_served() -> None:
+    ring = RequestRing(served=2, turned_away=2)
+    ring.add(a_record())
+    for number in range(10):
+        ring.add(a_record(request_id=f"bad{number}", outcome=Outcome.REFUSED, legs=()))
+    assert ring.get("r1") is not None
+    assert ring.get("bad9") is not None
+    assert ring.get("bad7") is None
+    assert ring.reach().turned_away == 2
+
+
+def test_a_ring_that_could_hold_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        RequestRing(served=0)
+
+
+def test_an_empty_ring_knows_nothing() -> None:
+    assert RequestRing().get("r1") is None
+    assert RequestRing().reach().oldest is None
+
+
+def test_the_last_with_something_wrong_are_found_without_their_ids() -> None:
+    ring = RequestRing(served=4)
+    for number, wrong in enumerate(
+        [(Keep.FAULT,), (Keep.LINE,), (), (Keep.LINE, Keep.FAULT), (Keep.OUTCOME,)]
+    ):
+        ring.add(a_record(request_id=f"r{number}", wrong=wrong))
+
+    def ids(why: Keep | None, limit: int = 9) -> list[str]:
+        return [record.request_id for record in ring.wrong(why, limit)]
+
+    assert ids(None) == ["r4", "r3", "r1"]  # r0 is forgotten, nothing is wrong with r2
+    assert ids(Keep.FAULT) == ["r3"]
+    assert ids(Keep.LINE) == ["r3", "r1"]
+    assert ids(None, 1) == ["r4"]
