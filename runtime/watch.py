@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from monitors.contract import RequestFinished, ResidencySampled
-from monitors.detectors import lip_sync, pixels
+from monitors.detectors import lip_sync, operations
 from monitors.detectors.finding import Finding, examine
 from monitors.detectors.playout import PlayoutClock
 from monitors.detectors.speech import SpeechAudit
@@ -78,7 +78,7 @@ class Watch:
         """The first key frame is in the Thinker."""
         self._reach(Milestone.FIRST_VIDEO_FRAME, event.at)
         if event.mean_abs_error is not None:
-            judge = partial(pixels.faults, event.mean_abs_error, event.max_abs_error)
+            judge = partial(operations.arrival_faults, event.mean_abs_error, event.max_abs_error)
             self.judged(examine(Detector.OPERATIONS, judge))
 
     def sent(self, event: TextDelta | AudioDelta) -> None:

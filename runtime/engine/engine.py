@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from monitors.contract import DrillKind, DrillOrder, DrillReport, FlushReceipt, KvRung, Shed
-from monitors.detectors import pixels
+from monitors.detectors import operations
 from monitors.labels import Stage
 from runtime.engine.build import EngineSettings, build_cache, build_thinker, ready
 from runtime.engine.drills import Drills, damage
@@ -389,11 +389,11 @@ def _failed(
     return Failed(request_id=request_id, kind=kind, message=message, stages=stages)
 
 
-def _pixels_off(prompt: Prompt) -> pixels.Difference | None:
+def _pixels_off(prompt: Prompt) -> operations.Difference | None:
     """How far the first key frame's slice is from what was sent, in grey levels."""
     for segment in prompt.segments:
         part = segment.part
         if isinstance(part, VideoPart) and part.key_frame and part.signature:
             assert segment.media is not None
-            return pixels.compare(part.signature, pixels.signature(segment.media))
+            return operations.compare(part.signature, operations.signature(segment.media))
     return None

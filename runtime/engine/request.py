@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from monitors.detectors import pixels
+from monitors.detectors import operations
 from monitors.labels import Modality
 from runtime.engine.scheduler import RequestView
 from runtime.engine.speech import Speech
@@ -32,7 +32,7 @@ class Request:
         prompt: Prompt,
         tokenizer: Any,
         speech: Speech | None,
-        pixels_off: pixels.Difference | None,
+        pixels_off: operations.Difference | None,
         now: float,
     ) -> None:
         self.asked = asked

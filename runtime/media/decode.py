@@ -24,11 +24,12 @@ from monitors.detectors import timeline as clocks
 from monitors.detectors.finding import Finding, examine
 from monitors.labels import Detector
 from monitors.redlines import SchedulerLines
+from runtime.media.audio_track import AudioTrack
 from runtime.media.fidelity import Fidelity
 from runtime.media.image import decode_image
 from runtime.media.limits import Guard, MediaError, MediaLimits, MediaProblem
 from runtime.media.slices import AudioSlice, Slice, VideoSlice, cut, image_slice
-from runtime.media.tracks import AudioTrack, VideoTrack
+from runtime.media.video_track import VideoTrack
 
 __all__ = ["Clip", "DecodeReport", "Kind", "MediaError", "MediaProblem", "decode"]
 
@@ -194,8 +195,7 @@ def _read(container: InputContainer, video: VideoTrack | None, audio: AudioTrack
             tracks[packet.stream.index].feed(packet)
     except FFmpegError:
         for track in tracks.values():
-            track.errors += 1
-            track.feed(None)
+            track.broke_off()
     if video is not None:
         video.finish()
 
@@ -216,16 +216,18 @@ def _report(
         audio_errors=0 if audio is None else audio.errors,
         video=stream,
         timeline=timeline,
-        findings=tuple(_findings(stream, timeline)),
+        findings=tuple(_findings(video, stream, timeline)),
     )
 
 
 def _findings(
-    stream: bitstream.VideoStreamReport | None, timeline: clocks.ClipTimeline
+    video: VideoTrack | None,
+    stream: bitstream.VideoStreamReport | None,
+    timeline: clocks.ClipTimeline,
 ) -> Iterator[Finding]:
     yield examine(Detector.TIMELINE, partial(clocks.faults, timeline))
-    if stream is not None:
-        yield examine(Detector.BITSTREAM, partial(bitstream.faults, stream))
+    if video is not None and stream is not None:
+        yield from video.inspection.findings(stream)
 
 
 def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.ClipTimeline:

@@ -36,13 +36,16 @@ class Fidelity:
         scale = min(1.0, self.short_side / min(width, height))
         return _even(width * scale), _even(height * scale)
 
-    def picture(self, frame: VideoFrame, size: tuple[int, int]) -> NDArray[np.uint8]:
+    def picture(
+        self, frame: VideoFrame, size: tuple[int, int], turned: int = 0
+    ) -> NDArray[np.uint8]:
         """RGB `(height, width, 3)` of a decoded frame at `size` (width, height), area-averaged.
 
-        A phone's clip says how far it must be turned to stand upright; then the sides swap.
+        `turned`: degrees by which a phone's clip says it must be turned to stand upright; then
+        the sides swap.
         """
         scaled = frame.reformat(size[0], size[1], format="rgb24", interpolation="AREA")
-        upright = np.rot90(scaled.to_ndarray(), frame.rotation // 90)
+        upright = np.rot90(scaled.to_ndarray(), turned // 90)
         return np.ascontiguousarray(upright, np.uint8)
 
     def sound(self, pcm: NDArray[np.float32], hz: int) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from monitors.detectors import pixels
+from monitors.detectors import operations
 from monitors.redlines import SchedulerLines
 from runtime.media.clock import Sample, slice_index
 from runtime.media.fidelity import MODEL_HZ
@@ -104,7 +104,7 @@ def _video_slice(
         grid_ms=grid_ms,
         digest=chain(parent, f"video@{start_ms}/{grid_ms:g}{pts_ms}", frames),
         key_frame=key_frame,
-        signature=pixels.signature(frames),
+        signature=operations.signature(frames),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from monitors.detectors.pixels import signature
+from monitors.detectors.operations import signature
 from runtime.residents.port import Array, AudioPart, Generate, Part, TextPart, Turn, VideoPart
 
 SIDE = 96

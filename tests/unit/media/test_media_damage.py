@@ -1,10 +1,13 @@
 """Clean clips are clean, damaged ones are decoded and their damage is told."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from monitors.labels import Fault, Grade, Origin
+from tests.faults.encodings import Coding, clip_of
+from tests.faults.pictures import Content
 from tests.support import media
 from tests.unit.media.decoding import decoded, video_slices
 
@@ -66,8 +69,29 @@ def test_a_lost_key_frame_leaves_holes():
     assert "hole" in rules(media.without_packets(media.clip(), "video", [0]))
 
 
-def test_one_lost_frame_only_shows():
+@pytest.mark.parametrize("coding", [Coding.H264, Coding.H264_B_SLICES, Coding.AV1])
+def test_a_clip_that_was_trimmed_without_encoding_it_again_is_clean(coding: Coding):
+    """Its first frames are there to be decoded, and an edit list says not to show them."""
+    coded = clip_of(Content.MOTION, coding)
+    first = coded.pieces[10].dts
+    trimmed = coded.with_pieces(
+        [replace(piece, pts=piece.pts - first, dts=piece.dts - first) for piece in coded.pieces]
+    )
+    clip = decoded(trimmed)
+    assert clip.report.faults == ()
+    assert clip.duration_ms == pytest.approx(1600, abs=80)
+
+
+def test_a_lost_frame_that_others_build_on_is_found():
     holed = media.without_packets(media.clip(), "video", [20])
+    assert rules(holed) == {"lost_reference"}
+    assert rules(holed, Grade.SOFT) == {"pts_gap"}
+
+
+def test_a_lost_frame_that_none_builds_on_only_shows():
+    coded = clip_of(Content.MOTION, Coding.H264_B_SLICES)
+    lone = next(i for i, piece in enumerate(coded.pieces) if piece.data[4] == 1)
+    holed = coded.with_pieces([*coded.pieces[:lone], *coded.pieces[lone + 1 :]])
     assert rules(holed) == set()
     assert rules(holed, Grade.SOFT) == {"pts_gap"}
 

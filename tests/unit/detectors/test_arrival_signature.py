@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.detectors.pixels import compare, faults, signature
+from monitors.detectors.operations import arrival_faults, compare, signature
 from monitors.labels import Fault, Grade, Origin
 from tests.support import media
 
@@ -62,7 +62,7 @@ def one_frame_less(frames: Frames) -> Frames:
     ],
 )  # fmt: skip
 def test_damage_on_the_way_to_the_engine_is_a_hard_fault_of_the_pipeline(damage):
-    found = faults(*compare(signature(SENT), signature(damage(SENT))))
+    found = arrival_faults(*compare(signature(SENT), signature(damage(SENT))))
     assert [(f.fault, f.grade, f.origin) for f in found] == [
         (Fault.VIDEO_CORRUPT, Grade.HARD, Origin.PIPELINE)
     ]
@@ -70,13 +70,13 @@ def test_damage_on_the_way_to_the_engine_is_a_hard_fault_of_the_pipeline(damage)
 
 def test_the_same_pixels_are_no_fault():
     assert compare(signature(SENT), signature(SENT.copy())) == (0.0, 0.0)
-    assert faults(0.0, 0.0) == ()
+    assert arrival_faults(0.0, 0.0) == ()
 
 
 def test_rounding_in_a_conversion_is_no_fault():
     noisy = SENT.astype(int) + np.random.default_rng(0).integers(-2, 3, SENT.shape)
     close = np.clip(noisy, 0, 255).astype(np.uint8)
-    assert faults(*compare(signature(SENT), signature(close))) == ()
+    assert arrival_faults(*compare(signature(SENT), signature(close))) == ()
 
 
 @given(st.integers(1, 5), st.integers(1, 90), st.integers(1, 90))
@@ -87,13 +87,13 @@ def test_any_size_has_66_numbers_a_frame(n: int, height: int, width: int):
 
 
 def test_a_mean_alone_can_be_judged():
-    assert faults(1.5) == ()
-    assert "worst unknown" in faults(1.6)[0].detail
+    assert arrival_faults(1.5) == ()
+    assert "worst unknown" in arrival_faults(1.6)[0].detail
 
 
 def test_one_bad_block_is_a_fault_though_the_mean_is_small():
-    assert faults(0.1, 10.0) == ()
-    assert faults(0.1, 10.1) != ()
+    assert arrival_faults(0.1, 10.0) == ()
+    assert arrival_faults(0.1, 10.1) != ()
 
 
 @pytest.mark.parametrize("shape", [(4, 4, 3), (1, 4, 4, 4)])

@@ -1,0 +1,236 @@
+"""Did our own operations leave the pixels alone? Block means before and after tell.
+
+Twice on a frame's way: scaled and turned into RGB (`made`, `differences`), and sent from the
+gateway to the engine (`signature`, `compare`). The same picture gives the same numbers, whatever
+it shows; a swapped plane, a wrong stride, range or turn, or a lost part does not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.contract import FaultFound
+from monitors.labels import Detector, Fault, Grade, Origin
+
+MAX_MEAN = 1.5  # grey levels, over all numbers of a signature
+MAX_WORST = 10.0  # grey levels, of any one number
+PICTURE_MEAN, PICTURE_WORST = 1.2, 8.0  # the same of `altered`; clean ones stay under 0.8 and 5
+BLOCKS = 8  # per side
+_LUMA = np.array([77, 150, 29], np.int32)  # BT.601, of 256
+_BLUE = np.array([-43, -85, 128], np.int32)
+_RED = np.array([128, -107, -21], np.int32)
+_SAFE_ROWS = 257  # of 255 each, in sixteen bits
+LEAST_SIDE = 2 * BLOCKS  # of a picture that can be compared
+_ROUNDED_DOWN = np.array((1.5, 0, 0), np.float32)  # levels of luma: swscale cuts fractions off
+_CLIP_SLACK = 2.0  # what clipping takes is told by few points
+
+Samples = NDArray[np.uint8 | np.uint16]
+Means = NDArray[np.float32]
+
+
+class Difference(NamedTuple):
+    """Distance of two signatures in grey levels: over all numbers, and of the worst one."""
+
+    mean: float
+    worst: float
+
+
+# ---------------------------------------------------------------- from the gateway to the engine
+def signature(frames: NDArray[np.uint8]) -> tuple[int, ...]:
+    """8x8 luma block means and two chroma means of every frame; 66 integers a frame, in order.
+
+    `frames`: RGB `(n, height, width, 3)`. Looks at 64x64 points of each frame, so it costs the
+    same at any size. Raises `ValueError` on another shape or type.
+    """
+    if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
+        raise ValueError(f"want uint8 (n, height, width, 3), got {frames.dtype} {frames.shape}")
+    n, height, width = frames.shape[:3]
+    points = frames[:, _spread(height)[:, None], _spread(width)].astype(np.int32)
+    luma = (points @ _LUMA >> 8).reshape(n, BLOCKS, 8, BLOCKS, 8).mean((2, 4))
+    colour = points.mean((1, 2))
+    chroma = np.stack((colour @ _BLUE, colour @ _RED), axis=1) / 256 + 128
+    numbers: NDArray[Any] = np.concatenate((luma.reshape(n, -1), chroma), axis=1)
+    return tuple(int(x) for x in np.rint(numbers).astype(np.int64).ravel())
+
+
+def compare(sent: tuple[int, ...], received: tuple[int, ...]) -> Difference:
+    """How far apart two signatures are. Frames lost or added are the worst there is."""
+    if len(sent) != len(received):
+        return Difference(255.0, 255.0)
+    if not sent:
+        return Difference(0.0, 0.0)
+    apart = np.abs(np.subtract(sent, received))
+    return Difference(float(apart.mean()), float(apart.max()))
+
+
+def arrival_faults(mean: float, worst: float | None = None) -> tuple[FaultFound, ...]:
+    """Verdict on the frames that reached the engine; `worst` is None where only the mean was
+    carried."""
+    if mean <= MAX_MEAN and (worst is None or worst <= MAX_WORST):
+        return ()
+    told = "unknown" if worst is None else f"{worst:.1f}"
+    detail = f"sent and received differ: mean {mean:.2f} (at most {MAX_MEAN:g}), "
+    return (
+        _found("pixels_changed", f"{detail}worst {told} (at most {MAX_WORST:g})", mean, MAX_MEAN),
+    )
+
+
+# ---------------------------------------------------------------- from decoded frame to picture
+@dataclass(frozen=True)
+class Colour:
+    """How YUV means colour: the weights of red and blue in luma, and whether 0 is black."""
+
+    red: float
+    blue: float
+    full_range: bool
+
+
+_WEIGHTS = {1: (0.2126, 0.0722), 7: (0.212, 0.087), 9: (0.2627, 0.0593)}
+_USUAL = 0.299, 0.114  # BT.601, also where nothing is said
+
+
+def colour_of(matrix: int, full_range: bool) -> Colour:
+    """`matrix`: the code of ITU-T H.273, 8.3 (1 is BT.709, 9 BT.2020)."""
+    return Colour(*_WEIGHTS.get(matrix, _USUAL), full_range)
+
+
+class Made(NamedTuple):
+    """Numbers of a decoded frame and of the picture made of it: block means of the coded planes
+    and of the RGB picture, both `(8, 8, 3)`, and 32x32 points of the planes `(32, 32, 3)`."""
+
+    coded: Means
+    points: Samples
+    got: Means
+    depth: int
+
+
+def made(
+    y: Samples, u: Samples, v: Samples, depth: int, picture: NDArray[np.uint8], turned: int
+) -> Made:
+    """Gathers the numbers of one frame, planes of `depth` bits, and its RGB picture `(height,
+    width, 3)`. `turned`: degrees by which the frame had to be turned to stand upright.
+
+    Raises `ValueError` where a side is too short to have blocks.
+    """
+    lying = np.rot90(picture, -(turned // 90))
+    rows = _spread(y.shape[0]) if lying.shape[:2] == y.shape else None
+    of_chroma = None if rows is None else rows * u.shape[0] // y.shape[0]
+    coded = np.stack([_means(y, rows), _means(u, of_chroma), _means(v, of_chroma)], axis=-1)
+    few = [p[_spread(p.shape[0], 4)].take(_spread(p.shape[1], 4), 1) for p in (y, u, v)]
+    return Made(coded, np.stack(few, axis=-1), _means(lying, rows), depth)
+
+
+def differences(pictures: Sequence[Made], colour: Colour) -> list[Difference]:
+    """How far each picture is from the frame it was made of; all of one depth."""
+    if not pictures:
+        return []
+    eight_bits = np.float32(1 << pictures[0].depth - 8)
+    levels = _levels(np.stack([one.coded for one in pictures]) / eight_bits, colour)
+    points = np.stack([one.points for one in pictures]).astype(np.float32) / eight_bits
+    down, up = _clipped(_levels(points, colour), colour)
+    got = np.stack([one.got for one in pictures]) @ _matrices(colour)[0].T
+    apart = np.maximum(levels + down - _ROUNDED_DOWN - got, got - levels - up)
+    apart = np.maximum(apart, 0).reshape(len(pictures), -1)
+    return [Difference(float(one.mean()), float(one.max())) for one in apart]
+
+
+def picture_faults(seen: Sequence[tuple[float, Difference]]) -> tuple[FaultFound, ...]:
+    """Verdict on the pictures made of a clip's frames: when each is shown, how far it is off."""
+    off = [(at_ms, d) for at_ms, d in seen if d.mean > PICTURE_MEAN or d.worst > PICTURE_WORST]
+    if not off:
+        return ()
+    at_ms, first = off[0]
+    detail = (
+        f"{len(off)} of {len(seen)} pictures are not the frames they were made of; at "
+        f"{at_ms:.0f} ms mean {first.mean:.2f} (at most {PICTURE_MEAN:g}), worst "
+        f"{first.worst:.1f} (at most {PICTURE_WORST:g}) grey levels"
+    )
+    return (_found("picture_altered", detail, first.mean, PICTURE_MEAN, at_ms),)
+
+
+def _found(
+    rule: str, detail: str, value: float, limit: float, at_ms: float | None = None
+) -> FaultFound:
+    return FaultFound(
+        fault=Fault.VIDEO_CORRUPT,
+        grade=Grade.HARD,
+        origin=Origin.PIPELINE,
+        detector=Detector.OPERATIONS,
+        rule=rule,
+        detail=detail,
+        at_ms=at_ms,
+        value=value,
+        limit=limit,
+        unit="levels",
+    )
+
+
+@lru_cache
+def _spread(length: int, a_block: int = 8) -> NDArray[np.intp]:
+    """Evenly spread positions on a side, so many in each block."""
+    points = a_block * BLOCKS
+    return (2 * np.arange(points) + 1) * length // (2 * points)
+
+
+def _means(plane: Samples, rows: NDArray[np.intp] | None) -> Means:
+    """Block means `(8, 8)` of a plane, or `(8, 8, channels)` of a picture; of these rows of it,
+    or of all."""
+    height, width = int(plane.shape[0]), int(plane.shape[1])
+    if min(height, width) < LEAST_SIDE:
+        raise ValueError(f"{width}x{height} is too small to have {BLOCKS}x{BLOCKS} blocks")
+    edges: NDArray[np.intp] = np.arange(BLOCKS + 1) * width // BLOCKS
+    if rows is None:
+        bounds: NDArray[np.intp] = np.arange(BLOCKS + 1) * height // BLOCKS
+        bands = [plane[top:end] for top, end in pairwise(bounds)]
+        sums, deep = np.stack([_sum_of_rows(band) for band in bands]), np.diff(bounds)
+    else:
+        seen = plane[rows].reshape(BLOCKS, -1, *plane.shape[1:])
+        sums = seen.sum(1, dtype=np.uint16 if plane.dtype == np.uint8 else np.uint32)
+        deep = np.full(BLOCKS, len(rows) // BLOCKS)
+    totals: Means = np.add.reduceat(sums, edges[:-1], axis=1, dtype=np.float32)
+    counts: Means = (deep[:, None] * np.diff(edges)).astype(np.float32)
+    return np.divide(totals, counts if plane.ndim == 2 else counts[..., None], dtype=np.float32)
+
+
+def _sum_of_rows(band: Samples) -> NDArray[np.uint16 | np.uint32]:
+    """Over the first axis. Numpy is quick at this where a row is one run of small numbers."""
+    wide = np.uint16 if band.dtype == np.uint8 and len(band) <= _SAFE_ROWS else np.uint32
+    if band.ndim == 3 and band.flags.c_contiguous:
+        return band.reshape(len(band), -1).sum(0, dtype=wide).reshape(band.shape[1:])
+    return band.sum(0, dtype=wide)
+
+
+def _levels(coded: Means, colour: Colour) -> Means:
+    """Coded luma and chroma `(..., 3)` to grey levels: black 0, white 255, no colour 0."""
+    if colour.full_range:
+        return coded - np.array((0, 128, 128), np.float32)
+    scale = np.array((255 / 219, 255 / 224, 255 / 224), np.float32)
+    return (coded - np.array((16, 128, 128), np.float32)) * scale
+
+
+@lru_cache
+def _matrices(colour: Colour) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """RGB to luma, blue and red difference, and back."""
+    luma = np.array((colour.red, 1 - colour.red - colour.blue, colour.blue))
+    blue = (np.array((0, 0, 1)) - luma) / (2 * (1 - colour.blue))
+    red = (np.array((1, 0, 0)) - luma) / (2 * (1 - colour.red))
+    matrix = np.stack((luma, blue, red))
+    return matrix.astype(np.float32), np.linalg.inv(matrix).astype(np.float32)
+
+
+def _clipped(points: Means, colour: Colour) -> tuple[Means, Means]:
+    """What clipping may take from and add to each block mean `(n, 8, 8, 3)`; `points` `(n, 32,
+    32, 3)` in levels. An edge may hide between so few points: a block may have as much of it as
+    its neighbours."""
+    matrix, inverse = _matrices(colour)
+    rgb = points @ inverse.T
+    lost = np.clip(rgb, 0, 255) - rgb
+    blocks = (lost @ matrix.T).reshape(-1, BLOCKS, 4, BLOCKS, 4, 3).mean((2, 4)) * _CLIP_SLACK
+    around = np.pad(blocks, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    near = np.stack([around[:, i : i + BLOCKS, j : j + BLOCKS] for i in range(3) for j in range(3)])
+    return np.minimum(near.min(0), 0), np.maximum(near.max(0), 0)

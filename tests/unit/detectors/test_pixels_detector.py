@@ -1,0 +1,143 @@
+"""What decoded frames show: damage is told, hard content is not taken for it."""
+
+from functools import lru_cache
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monitors.contract import FaultFound
+from monitors.detectors.pixels import Glanced, Look, faults, look
+from monitors.labels import Detector, Fault, Grade, Origin
+from runtime.media.glimpses import Glimpses
+from runtime.media.planes import planes
+from tests.faults.pictures import Content, Footage, footage
+from tests.faults.pixel import PixelFault, damaged
+
+MOVING_BYTES = 900.0
+
+
+@lru_cache
+def clip(content: Content, seed: int = 1) -> Footage:
+    return footage(content, seed)
+
+
+def judged(
+    frames: np.ndarray, times_ms: tuple[int, ...], coded_bytes: float = MOVING_BYTES
+) -> tuple[FaultFound, ...]:
+    """The verdict on frames that are glanced at one by one and looked at twice a second."""
+    glimpses, looks = Glimpses(), []
+    for i420, ms in zip(frames, times_ms, strict=True):
+        frame = av.VideoFrame.from_ndarray(i420, format="yuv420p")
+        glimpses.feed(frame, float(ms))
+        if not looks or ms >= looks[-1].at_ms + 500:
+            looks.append(look(*planes(frame), float(ms)))
+    times = glimpses.times_ms
+    return faults(looks, Glanced(times, glimpses.grids, np.full(len(times), coded_bytes), 57_600))
+
+
+def rules(found: tuple[FaultFound, ...], grade: Grade = Grade.HARD) -> set[str]:
+    return {fault.rule for fault in found if fault.grade is grade}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("content", sorted(set(Content) - {Content.SLIDES}))
+def test_hard_content_is_no_damage(content: Content, seed: int):
+    shown = clip(content, seed)
+    assert rules(judged(shown.frames, shown.times_ms)) == set()
+
+
+def test_slides_that_stand_still_in_small_packets_are_no_damage():
+    shown = clip(Content.SLIDES)
+    assert rules(judged(shown.frames, shown.times_ms, coded_bytes=30.0)) == set()
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        (PixelFault.GREEN, "green"),
+        (PixelFault.HALF_GREEN, "green"),
+        (PixelFault.GREY, "grey"),
+        (PixelFault.STRIDE, "lean"),
+        (PixelFault.FROZEN, "freeze"),
+    ],
+)
+@pytest.mark.parametrize("content", [Content.MOTION, Content.NOISE, Content.SCREEN])
+def test_each_damage_has_its_rule_and_its_place(fault: PixelFault, rule: str, content: Content):
+    shown = clip(content)
+    broken, first = damaged(shown.frames, fault, 1)
+    found = judged(broken, shown.times_ms)
+    (told,) = (one for one in found if one.rule == rule)
+    assert (told.fault, told.origin, told.detector) == (
+        Fault.VIDEO_CORRUPT, Origin.INPUT, Detector.PIXELS,
+    )  # fmt: skip
+    assert told.at_ms is not None
+    assert 0 <= told.at_ms - shown.times_ms[first] <= 600
+    assert told.value is not None
+    assert told.limit is not None
+    assert told.value > told.limit
+
+
+def test_a_picture_that_stands_still_is_frozen_only_if_its_packets_say_that_it_moved():
+    shown = clip(Content.MOTION)
+    still, _ = damaged(shown.frames, PixelFault.FROZEN, 1)
+    assert rules(judged(still, shown.times_ms, coded_bytes=30.0)) == set()
+    assert rules(judged(still, shown.times_ms, coded_bytes=float("nan"))) == set()
+
+
+def test_a_cut_to_a_grey_wall_is_no_damage():
+    shown = clip(Content.MOTION)
+    frames = shown.frames.copy()
+    frames[20:] = 128
+    frames[20:, :40] = 90
+    assert rules(judged(frames, shown.times_ms, coded_bytes=30.0)) == set()
+
+
+def test_black_from_one_frame_to_the_next_only_shows():
+    shown = clip(Content.MOTION)
+    frames = shown.frames.copy()
+    frames[20:, :180], frames[20:, 180:] = 16, 128
+    found = judged(frames, shown.times_ms, coded_bytes=30.0)
+    assert rules(found) == set()
+    assert rules(found, Grade.SOFT) == {"sudden_black"}
+
+
+def test_blocks_and_smears_only_show():
+    shown = clip(Content.MOTION)
+    frames = shown.frames.copy()
+    tiles = np.random.default_rng(0).integers(30, 220, (12, 20)).astype(np.uint8)
+    frames[20:30, :180] = np.kron(tiles, np.ones((16, 16), np.uint8))[:180, :320]
+    frames[30:, 60:180] = frames[30:, 59:60]
+    found = judged(frames, shown.times_ms)
+    assert rules(found) == set()
+    assert rules(found, Grade.SOFT) == {"mosaic", "smear"}
+
+
+def test_ten_bits_are_judged_as_eight():
+    shown = clip(Content.MOTION)
+    broken, _ = damaged(shown.frames, PixelFault.HALF_GREEN, 1)
+    looks = []
+    for i420 in (shown.frames[0], broken[-1]):
+        frame = av.VideoFrame.from_ndarray(i420, format="yuv420p").reformat(format="yuv420p10le")
+        looks.append(look(*planes(frame), 40.0 * len(looks)))
+    assert looks[0].green == 0.0
+    assert looks[1].green > 0.2
+
+
+def test_a_clip_of_no_frames_has_no_fault():
+    nothing = Glanced(np.zeros(0), np.zeros((0, 18, 32), np.uint8), np.zeros(0), 0)
+    assert faults((), nothing) == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 70), st.integers(1, 70), st.sampled_from([8, 10]), st.integers(0, 2**32 - 1))
+def test_any_planes_can_be_looked_at(height: int, width: int, depth: int, seed: int):
+    random = np.random.default_rng(seed)
+    kind = np.uint8 if depth == 8 else np.uint16
+    y = random.integers(0, 1 << depth, (2 * height, 2 * width)).astype(kind)
+    u, v = (random.integers(0, 1 << depth, (height, width)).astype(kind) for _ in range(2))
+    seen = look(y, u, v, depth, 0.0)
+    assert isinstance(seen, Look)
+    assert all(0.0 <= share <= 1.0 for share in (seen.green, seen.grey, seen.lean, seen.smear))
