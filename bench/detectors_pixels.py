@@ -50,7 +50,7 @@ def _pixels(seeds: range) -> Iterator[Figure]:
     for seed in seeds:
         for content in Content:
             shown = footage(content, seed)
-            coded = encoded(shown, Coding.H264)
+            coded = encoded(shown, Coding.VP9)
             clean += 1
             wronged += bool(_hard(shown, shown.frames, coded))
             for fault in IN_PIXELS:

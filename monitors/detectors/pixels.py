@@ -23,8 +23,8 @@ LEAST_LEAN = 6  # samples a row; a drawing may lean by less
 MOST_STILL = 20  # frames alike though their packets are those of a moving picture
 STILL_BYTES = 60  # a packet of a still picture has at most so many,
 STILL_PIXELS_A_BYTE = 2500  # or one for so many pixels
-MOST_MOSAIC = 0.03  # of the block edges, jumps that the picture has nowhere else
-MOST_SMEAR = 0.25  # of the rows, copies of their neighbour
+MOST_MOSAIC = 0.1  # of the block edges, jumps that the picture has nowhere else
+MOST_SMEAR = 0.4  # of the rows, copies of their neighbour
 SUDDEN_BLACK_FALL = 25.0  # grey levels from one frame to the next
 _BLACK, _FLAT = 24.0, 3.0
 _SAME_SCENE = 16.0  # grey levels between frames, where nothing was cut
@@ -52,7 +52,8 @@ class Look:
 @dataclass(frozen=True, eq=False)
 class Glanced:
     """Every frame of a clip: when it is shown `(n,)`, its luma cells `(n, rows, columns)`, and
-    how many bytes it was coded in `(n,)`, NaN where that is unknown; `pixels` of a frame."""
+    how many bytes it was coded in `(n,)`, NaN where that is unknown or tells nothing of motion,
+    as in a key frame; `pixels` of a frame."""
 
     times_ms: NDArray[np.float64]
     grids: Bytes
@@ -152,7 +153,7 @@ def _mosaic(rows: Samples, depth: int) -> float:
 
 
 def _smear(y: Samples) -> float:
-    upper, lower = y[:-1:16, ::4], y[1::16, ::4]
+    upper, lower = y[:-1:8, ::4], y[1::8, ::4]
     count = min(len(upper), len(lower))
     if not count or upper.shape[1] < 2:
         return 0.0
@@ -252,7 +253,7 @@ def _freeze(looks: Sequence[Look], glanced: Glanced) -> Iterator[FaultFound]:
 def _soft(looks: Sequence[Look]) -> Iterator[FaultFound]:
     """Signs that a cut or a drawing can show too."""
     for then, now in pairwise(looks):
-        if now.mosaic > max(MOST_MOSAIC, 3 * then.mosaic + 0.02):
+        if now.mosaic > max(MOST_MOSAIC, 3 * then.mosaic):
             detail = f"{now.mosaic:.0%} more jumps between blocks than inside"
             yield _found("mosaic", detail, now.at_ms, now.mosaic, MOST_MOSAIC, "ratio", Grade.SOFT)
             break

@@ -56,9 +56,10 @@ class Inspection:
         with _Timed(self.spent_s, Detector.BITSTREAM):
             if at_ms is not None and not packet.is_discard:  # else it owes no frame
                 self.packet_ms.append(at_ms)
-                self._coded_bytes[at_ms] = packet.size
                 if packet.is_keyframe:
                     self._key_ms.append(at_ms)
+                else:
+                    self._coded_bytes[at_ms] = packet.size
             if packet.is_corrupt:
                 self._sightings.append(Sighting(Sign.CORRUPT_PACKET, at_ms))
             if self._reader is not None:

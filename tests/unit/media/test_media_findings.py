@@ -53,6 +53,21 @@ def test_a_clip_that_shows_green_is_told_apart_from_a_broken_stream():
     assert (fault.rule, fault.origin) == ("green", Origin.INPUT)
 
 
+def test_a_still_picture_in_a_codec_of_key_frames_alone_is_not_called_frozen():
+    out = io.BytesIO()
+    with av.open(out, "w", format="avi") as file:
+        stream = file.add_stream("mjpeg", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuvj420p"
+        picture = next(media.frames(1, 320, 240))
+        for i in range(40):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuvj420p")
+            frame.pts = i
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    assert len(out.getvalue()) > 40 * 1000
+    assert decoded(out.getvalue()).report.faults == ()
+
+
 def test_our_own_mistake_is_blamed_on_the_pipeline(monkeypatch: pytest.MonkeyPatch):
     right = Fidelity.picture
     monkeypatch.setattr(
