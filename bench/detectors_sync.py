@@ -61,7 +61,7 @@ def figures(quick: bool) -> list[Figure]:
 # ---------------------------------------------------------------- time stamps
 def timeline(quick: bool) -> Iterator[Figure]:
     """Recall of each kind of wrong clock, and what clean clips are taken for."""
-    each = 6 if quick else 60
+    each = 4 if quick else 60
     faulty: list[Tally] = []
     for kind in timing_corpus.FAULTS:
         count = each if kind.seconds < 10.0 else each // 2
@@ -74,7 +74,7 @@ def timeline(quick: bool) -> Iterator[Figure]:
             yield _share(f"timeline: told at all, {kind.name}", told, *any_grade)
     clean: list[Tally] = []
     for kind in timing_corpus.CLEAN:
-        told = _judged(timing_corpus.clips(kind, 5 if quick else 80), Detector.TIMELINE, 8.0)
+        told = _judged(timing_corpus.clips(kind, 4 if quick else 80), Detector.TIMELINE, 8.0)
         clean.append(told)
         yield _share(f"timeline: soft on clean, {kind.name}", told, Judgement.SOFT)
     ragged = _judged(timing_corpus.clips(timing_corpus.RAGGED, each), Detector.TIMELINE, 8.0)

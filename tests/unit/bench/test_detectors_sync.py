@@ -17,6 +17,7 @@ def test_shares_are_of_what_was_judged() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a minute, where no others share the machine
 def test_every_wrong_clock_is_told_and_no_clean_clip_is_called_hard() -> None:
     figures = {figure.bar: figure for figure in detectors_sync.timeline(quick=True)}
     missed = [f.bar for f in figures.values() if f.holds is False and "bound" not in f.bar]
