@@ -263,7 +263,7 @@ SPEECH_SECONDS = Metric(
 )
 UNDERRUN_SECONDS = Metric(
     "redline_playout_underrun_seconds_total", Kind.COUNTER,
-    "Silence a listener playing as packets arrive would have heard.", (_V,),
+    "Silence a listener to streamed speech, 0.1 s in store, would have heard.", (_V,),
 )  # fmt: skip
 TRACE_SPANS_DROPPED = Metric(
     "redline_trace_spans_dropped_total", Kind.COUNTER, "Spans of kept traces that were not sent."

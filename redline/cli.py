@@ -9,7 +9,7 @@ import typer
 
 from monitors.contract import DrillKind
 from monitors.labels import Storage
-from redline import bases, calibrate, evaluate, explain
+from redline import bases, calibrate, evaluate, explain, voices
 from redline.options import Actor, LinesFile, StateDir
 from redline.options import lines_of as _lines
 from redline.options import stack_of as _stack
@@ -32,6 +32,7 @@ app.command("eval")(evaluate.command)
 app.command("calibrate")(calibrate.command)
 app.command("bases")(bases.command)
 app.command("explain")(explain.command)
+app.command("voices")(voices.command)
 
 
 @app.command()

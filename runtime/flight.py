@@ -229,7 +229,9 @@ class Flight:
             since=since,
             expects=self._expects,
             lines=plane.settings.lines.latency,
-            samples_per_frame=plane.samples_per_frame(name),
+            speech=plane.speech_audit(name, ask.chat.voice),
+            streamed=ask.chat.stream,
+            verdicts=plane.verdicts,
             clock=plane.clock,
         )
         self.trace.boarded(self.watch.stamp, plane.kv_in_use(name))
@@ -240,13 +242,15 @@ class Flight:
         self.legs += 1
         self.watch.judged(*self._prompt.findings)
         self.trace.departed()
-        self._leg = asyncio.create_task(self._fly(self.legs, self.resident))
+        self._leg = asyncio.create_task(self._fly(self.legs, self.resident, self.watch))
         self._leg.add_done_callback(partial(self._leg_ended, self.legs, self.left))
 
-    async def _fly(self, leg: int, name: Name) -> None:
+    async def _fly(self, leg: int, name: Name, watch: Watch) -> None:
         resident = self._plane.supervisors[name].resident
         async with aclosing(resident.generate(self._request(), self._prompt.arrays)) as events:
             async for event in events:
+                if isinstance(event, AudioDelta):
+                    watch.came(event)
                 self._events.put_nowait((leg, event))
 
     def _leg_ended(

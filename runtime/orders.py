@@ -113,6 +113,7 @@ class Orders:
         receipt = await self._empty(name, epoch)
         self._plane.saw_pool_epoch(name, receipt.new_epoch)
         if receipt.complete and receipt.new_epoch > receipt.old_epoch:
+            await self._plane.verdicts.settled(name)  # what it said before is not of the new epoch
             self._plane.book.flushed(self._plane.versions[name])
         return receipt
 

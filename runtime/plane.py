@@ -14,10 +14,12 @@ from prometheus_client import CollectorRegistry
 
 from monitors import catalog, tracing
 from monitors.contract import KvRung, Level, Name, Observed, ResidentChanged, ResidentStatus, Route
+from monitors.detectors.speech import SpeechAudit
 from monitors.labels import ResidentState, Role
 from runtime.book import Book
 from runtime.fence import FenceFile
 from runtime.levels import Levels
+from runtime.openai_answer import SPEECH_HZ
 from runtime.requests import Requests
 from runtime.residents.local import WORKER, LocalResident
 from runtime.residents.port import Ready, ResidentError, Snapshot
@@ -25,6 +27,7 @@ from runtime.router import Fence, Router
 from runtime.settings import ResidentSpec, RuntimeSettings
 from runtime.stamp import Stamp
 from runtime.supervisor import Life, NotReady, Supervisor
+from runtime.verdicts import Verdicts
 from runtime.witness import Witnesses
 
 TEND_EVERY_S = 0.25
@@ -76,6 +79,7 @@ class DataPlane:
             requests=self.requests,
         )
         self.decoders = ThreadPoolExecutor(max(2, os.cpu_count() or 2), "decode")
+        self.verdicts = Verdicts()
         self.fence_writer = ThreadPoolExecutor(1, "fence")  # it never queues behind other work
         self.in_flight: Callable[[Name], int] = lambda _: 0
         self.stopping = asyncio.Event()
@@ -106,6 +110,7 @@ class DataPlane:
             task.cancel()
         await asyncio.gather(*self._tending, return_exceptions=True)
         await asyncio.gather(*(s.stop() for s in self.supervisors.values()))
+        await self.verdicts.stop()
         for pool in (self.decoders, self.fence_writer):
             pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.tracing.shutdown)
@@ -166,12 +171,13 @@ class DataPlane:
         snapshot = self.snapshots.get(name)
         return None if snapshot is None else snapshot.kv
 
-    def samples_per_frame(self, name: Name) -> int:
-        """What each of a ready resident's codec frames must give. Raises `NotReady`."""
+    def speech_audit(self, name: Name, voice: str) -> SpeechAudit:
+        """For an answer of a ready resident in one of its voices. Raises `NotReady`."""
         ready = self.supervisors[name].ready
         if ready is None:
             raise NotReady(f"resident {name!r} has not said yet what it is")
-        return ready.samples_per_frame
+        voice_model = ready.voices.get(voice.lower())
+        return SpeechAudit(ready.samples_per_frame, SPEECH_HZ, voice_model)
 
     def observed(self) -> Observed:
         """The answer to `GET /control` and to every order."""

@@ -201,6 +201,8 @@ class RequestTrace:
         """Its client has been told all, or is gone."""
         if self._ended is None:
             self._outcome, self._ended = outcome, self._clock()
+            for leg in self._legs:  # where a verdict is still being made, the leg itself is over
+                leg.left = self._ended if leg.left is None else leg.left
             if outcome is not Outcome.OK:
                 self._keep.add(Keep.OUTCOME)
             self._close_if_over()

@@ -15,6 +15,7 @@ from runtime.book import Book
 from runtime.openai_answer import SPEECH_HZ
 from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
 from runtime.stamp import Stamp
+from runtime.verdicts import Judges, Verdicts
 
 _TIMER_SLACK_S = 0.001  # timers may fire a clock tick early
 
@@ -22,7 +23,8 @@ _TIMER_SLACK_S = 0.001  # timers may fire a clock tick early
 class Watch:
     """Measures from `since`, the time of the last input byte, on `clock` (monotonic seconds).
 
-    Writes to the book as things happen. After `finish` or `abandon` it is silent.
+    Writes to the book as things happen. After `finish` or `abandon` it takes nothing more in; the
+    ending is in the book once the verdict on its speech is there.
     """
 
     def __init__(
@@ -33,7 +35,9 @@ class Watch:
         since: float,
         expects: Collection[Milestone],
         lines: LatencyLines,
-        samples_per_frame: int,
+        speech: SpeechAudit,
+        streamed: bool,
+        verdicts: Verdicts,
         clock: Callable[[], float],
     ) -> None:
         self.stamp = stamp
@@ -48,9 +52,9 @@ class Watch:
         self._faults: set[Fault] = set()
         self._text: list[str] = []
         self._speech = Milestone.FIRST_AUDIO_PACKET in self.first_output
-        self._audit = SpeechAudit(samples_per_frame, SPEECH_HZ)
-        self._playout = PlayoutClock(SPEECH_HZ)
-        self._frames = 0
+        self._audit = speech
+        self._playout = PlayoutClock(SPEECH_HZ) if streamed else None
+        self._verdicts = verdicts
         self._timers: list[asyncio.TimerHandle] = []
 
     def start_timers(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -81,17 +85,22 @@ class Watch:
             judge = partial(operations.arrival_faults, event.mean_abs_error, event.max_abs_error)
             self.judged(examine(Detector.OPERATIONS, judge))
 
+    def came(self, event: AudioDelta) -> None:
+        """A packet is here from the resident: how slowly a client reads is not the resident's."""
+        if self._playout is not None and not self.over:
+            self._playout.feed(self._clock(), len(event.pcm) // 2)
+
     def sent(self, event: TextDelta | AudioDelta) -> None:
         """A delta has just been handed to the socket."""
+        if self.over:
+            return
         now = self._clock()
         match event:
             case TextDelta():
                 self._text.append(event.text)
                 self._reach(Milestone.FIRST_TOKEN, now)
             case AudioDelta():
-                self._frames += event.frames
                 self._audit.feed(event.frames, event.pcm)
-                self._playout.feed(now, len(event.pcm) // 2)
                 self._reach(Milestone.FIRST_AUDIO_PACKET, now)
 
     def finish(self, outcome: Outcome, finished: Finished | None = None) -> None:
@@ -99,32 +108,52 @@ class Watch:
         if self.over:
             return
         self.outcome = outcome
-        if finished is not None:
-            self._judge_whole(finished)
-        elif outcome in (Outcome.FAILED, Outcome.LOST) and self._frames:
-            self._judge_speech(None)
-        faulted = bool(self._faults) or outcome in (Outcome.FAILED, Outcome.LOST)
-        ending = RequestFinished(
-            outcome=outcome,
-            faulted=faulted,
-            cached_tokens=finished.cached_tokens if finished else None,
-            prompt_tokens=finished.prompt_tokens if finished else None,
-        )
-        self._book.finished(self.stamp, ending, self._faults)
-        self._book.played(self.stamp, self._playout.speech_s, self._playout.underrun_s)
         self._close()
+        if finished is not None:
+            self._judge_clocks(finished)
+            self._note_residency(finished)
+        judges = self._judges(outcome, finished)
+        if judges:
+            self._verdicts.ask(self.stamp.resident, judges, partial(self._end, finished))
+        else:
+            self._end(finished)
 
     def abandon(self) -> None:
         """The request never reached this resident: it has no ending here."""
         self._close()
 
-    def _judge_whole(self, finished: Finished) -> None:
+    def _end(self, finished: Finished | None, findings: tuple[Finding, ...] = ()) -> None:
+        self.judged(*findings)
+        faulted = bool(self._faults) or self.outcome in (Outcome.FAILED, Outcome.LOST)
+        ending = RequestFinished(
+            outcome=self.outcome,
+            faulted=faulted,
+            cached_tokens=finished.cached_tokens if finished else None,
+            prompt_tokens=finished.prompt_tokens if finished else None,
+        )
+        self._book.finished(self.stamp, ending, self._faults)
+        underrun_s = 0.0 if self._playout is None else self._playout.underrun_s
+        self._book.played(self.stamp, self._audit.samples / SPEECH_HZ, underrun_s)
+
+    def _judge_clocks(self, finished: Finished) -> None:
         if finished.av_offset_ms is not None or finished.clock_error is not None:
             judge = partial(model_clock.faults, finished.av_offset_ms, finished.clock_error)
             self.judged(examine(Detector.TIMELINE, judge))
-        if self._speech:
-            self._audit.feed(max(0, finished.codec_frames - self._frames), b"")  # never sent
-            self._judge_speech(finished.speech_reason)
+
+    def _judges(self, outcome: Outcome, finished: Finished | None) -> Judges:
+        """Who judges the speech; nobody, where the client did not want the rest of it."""
+        if finished is not None and self._speech:
+            reason, made = finished.speech_reason, finished.codec_frames
+        elif outcome in (Outcome.FAILED, Outcome.LOST) and self._audit.frames:
+            reason, made = None, None
+        else:
+            return {}
+        whole = {Detector.SPEECH: partial(self._audit.close, reason, "".join(self._text), made)}
+        # a listener plays only what is streamed
+        played = {} if self._playout is None else {Detector.PLAYOUT: self._playout.close}
+        return whole | played
+
+    def _note_residency(self, finished: Finished) -> None:
         self._book.residency(
             self.stamp,
             (
@@ -137,10 +166,6 @@ class Watch:
                 for each in finished.residency
             ),
         )
-
-    def _judge_speech(self, reason: str | None) -> None:
-        judge = partial(self._audit.close, reason, "".join(self._text))
-        self.judged(examine(Detector.SPEECH, judge))
 
     def _reach(self, milestone: Milestone, at: float) -> None:
         if self.over or self.first_output.get(milestone, 0.0) is not None:

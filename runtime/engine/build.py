@@ -126,5 +126,6 @@ def ready(checkpoint: Checkpoint, settings: EngineSettings, cache: KvCache) -> R
             observes_residency=True,
             observes_video_prefill=True,
         ),
+        voices=dict(checkpoint.voices),
         uncached_tokens=PAGE_TOKENS + (NEWEST_TOKENS if cache.reuse.on else 0),
     )

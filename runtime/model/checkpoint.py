@@ -1,9 +1,9 @@
 """Opening a Qwen3-Omni checkpoint folder."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from runtime.model import requirements, weights
+from monitors.detectors.speaking_time import VoiceModel
+from runtime.model import requirements, voices, weights
 from runtime.model.weights import WEIGHTS, CheckpointError, read_json
 
 __all__ = [
@@ -69,6 +70,7 @@ class Checkpoint:
     version: str
     weights_digest: str  # blake2b over the safetensors files, hex
     folder: Path
+    voices: Mapping[str, VoiceModel] = field(default_factory=dict[str, VoiceModel])  # if known
 
     @property
     def device(self) -> torch.device:
@@ -107,6 +109,7 @@ def load(
         digest = weights.digest(shards)
         if expected is not None:
             weights.require_digest(folder, digest, expected)
+        known = voices.load(folder, digest)
         model = _load_model(folder, config, shards, runs_in, place)
     audio = model.thinker.model.audio_tower
     audio.n_window_infer = 2 * audio.n_window
@@ -118,6 +121,7 @@ def load(
         version=version,
         weights_digest=digest,
         folder=folder,
+        voices=known,
     )
 
 

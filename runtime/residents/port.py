@@ -24,6 +24,7 @@ from monitors.contract import (
     Wire,
 )
 from monitors.detectors.model_clock import ClockError
+from monitors.detectors.speaking_time import VoiceModel
 from monitors.labels import Modality, Stage
 
 Array = NDArray[Any]
@@ -233,6 +234,7 @@ class Ready(Wire, frozen=True, tag="ready"):
     pool_pages: int
     samples_per_frame: int  # of speech, at 24 kHz: what each codec frame must give
     capabilities: Capabilities
+    voices: dict[str, VoiceModel] = msgspec.field(default_factory=dict[str, VoiceModel])  # if known
     uncached_tokens: int = 0  # a prompt no longer than this may leave nothing in the cache
 
 

@@ -81,7 +81,7 @@ async def test_a_line_crossed_and_a_fault_are_remembered_with_evidence(gateway: 
     told = await asked(gateway, **SPEECH, max_tokens=2)
     kinds = {type(noted.body) for noted in told.noted()}
     assert {LineCrossed, FaultFound} <= kinds
-    assert {fault.detector for fault in told.faults()} == {"speech"}
+    assert "speech" in {fault.detector for fault in told.faults()}, "playout may stall as well"
     assert all(noted.at_s >= 0.0 for noted in told.noted())
     assert {Keep.LINE, Keep.FAULT} <= set(told.wrong)
     answer = await gateway.client.get("/requests", params={"why": "fault", "limit": 1})

@@ -71,6 +71,7 @@ async def test_after_a_storm_every_request_has_ended_once_and_nothing_is_left(
         await until(lambda: len(gateway.plane.ready()) == 2)
         await until(lambda: not gateway.app.state.flights._flights)
 
+        await gateway.settled()
         endings = gateway.bodies("finished")
         assert len(endings) > 50
         assert set(Counter((e.request_id, e.resident) for e in endings).values()) == {1}

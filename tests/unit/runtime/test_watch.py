@@ -15,10 +15,13 @@ from monitors.contract import (
 )
 from monitors.detectors.finding import Finding
 from monitors.detectors.model_clock import ClockError
+from monitors.detectors.speaking_time import VoiceModel
+from monitors.detectors.speech import SpeechAudit
 from monitors.labels import Detector, Fault, Grade, Milestone, Modality, Origin, Outcome
 from monitors.redlines import RedLines
 from runtime.book import Book, Stamp
 from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
+from runtime.verdicts import Verdicts
 from runtime.watch import Watch
 
 LINES = RedLines()
@@ -33,6 +36,11 @@ def tone(frames: int) -> AudioDelta:
     return AudioDelta(request_id="r", pcm=pcm.astype("<i2").tobytes(), frames=frames)
 
 
+def cut(packet: AudioDelta, frames: int) -> AudioDelta:
+    """Only its first frames."""
+    return AudioDelta(request_id="r", pcm=packet.pcm[: frames * 960], frames=frames)
+
+
 def an_end(**more: Any) -> Finished:
     given = {
         "request_id": "r", "text_reason": "stop", "speech_reason": None, "prompt_tokens": 5,
@@ -45,10 +53,18 @@ def an_end(**more: Any) -> Finished:
 class Scene:
     """A watch over a request that came in at 10.0, with everything it wrote."""
 
-    def __init__(self, *expects: Milestone, operator: bool = False) -> None:
+    def __init__(
+        self,
+        *expects: Milestone,
+        operator: bool = False,
+        voice: VoiceModel | None = None,
+        streamed: bool = True,
+    ) -> None:
         self.now = 10.0
+        self.verdicts = Verdicts()
+        self.registry = CollectorRegistry()
         self.book = Book(
-            LINES, "inc", registry=CollectorRegistry(), clock=lambda: self.now, wall=lambda: 0.0
+            LINES, "inc", registry=self.registry, clock=lambda: self.now, wall=lambda: 0.0
         )
         stamp = Stamp("a", "v2", "s", "r", 1, 1, Level(), operator)
         self.watch = Watch(
@@ -57,7 +73,9 @@ class Scene:
             since=10.0,
             expects=expects or (TOKEN,),
             lines=LINES.latency,
-            samples_per_frame=480,
+            speech=SpeechAudit(480, 24_000, voice),
+            streamed=streamed,
+            verdicts=self.verdicts,
             clock=lambda: self.now,
         )
 
@@ -65,7 +83,16 @@ class Scene:
         self.now = 10.0 + seconds
         return self.watch
 
+    def counted(self, metric: str, *labels: str) -> float | None:
+        """A counter's value; None where it has no such series yet."""
+        for family in self.registry.collect():
+            for sample in family.samples:
+                if sample.name == metric and set(labels) == set(sample.labels.values()):
+                    return sample.value
+        return None
+
     async def said(self, kind: type[Any]) -> list[Any]:
+        await self.verdicts.settled("a")
         batch = await self.book.evidence.after("inc", 0)
         return [entry.body for entry in batch.entries if isinstance(entry.body, kind)]
 
@@ -223,6 +250,79 @@ async def test_speech_that_a_lost_engine_left_unfinished_is_a_fault() -> None:
     scene.at(0.1).sent(tone(10))
     scene.watch.finish(Outcome.LOST)
     assert "no_final_event" in [f.rule for f in await scene.said(FaultFound)]
+
+
+async def test_the_verdict_on_speech_comes_behind_the_ending_of_the_request() -> None:
+    scene = Scene(AUDIO)
+    scene.at(0.1).sent(tone(10))
+    scene.watch.finish(Outcome.OK, an_end(speech_reason="length", codec_frames=10))
+    scene.watch.finish(Outcome.CANCELLED)
+    assert scene.watch.over
+    assert scene.book.faults.rows() == ()
+    await scene.verdicts.settled("a")
+    batch = await scene.book.evidence.after("inc", 0)
+    told = [entry.body for entry in batch.entries]
+    assert [type(body) for body in told[-2:]] == [FaultFound, RequestFinished]
+    (ending,) = [body for body in told if isinstance(body, RequestFinished)]
+    assert (ending.outcome, ending.faulted) == (Outcome.OK, True)
+
+
+async def test_a_cut_is_heard_though_every_account_agrees() -> None:
+    """Sound that stops at its loudest, of a voice that fades."""
+    for voice, found in ((None, []), (VoiceModel(end_db=-30.0), ["hard_end"])):
+        scene = Scene(AUDIO, voice=voice)
+        scene.at(0.1).sent(TEXT)
+        scene.watch.sent(cut(tone(10), 5))
+        scene.watch.finish(Outcome.OK, an_end(speech_reason="stop", codec_frames=5))
+        hard = [f.rule for f in await scene.said(FaultFound) if f.grade is Grade.HARD]
+        assert hard == found
+
+
+async def test_speech_of_an_unknown_voice_is_counted_as_not_judged() -> None:
+    scene = Scene(AUDIO)
+    scene.at(0.1).sent(TEXT)
+    scene.watch.sent(tone(10))
+    scene.watch.finish(Outcome.OK, an_end(speech_reason="stop", codec_frames=10))
+    assert await scene.said(FaultFound) == []
+    assert scene.counted("redline_detector_judgements_total", "speech", "abstained") == 1.0
+    assert scene.counted("redline_detector_judgements_total", "speech", "clean") == 0.0
+
+
+async def test_a_stall_is_told_by_when_packets_came_and_not_by_when_the_client_took_them() -> None:
+    scene = Scene(AUDIO)
+    for number in range(4):
+        scene.at(0.1 + 0.08 * number).came(tone(4))
+        scene.at(5.0 * number).sent(tone(4))
+    scene.watch.finish(Outcome.OK, an_end(speech_reason="stop", codec_frames=16))
+    assert [f for f in await scene.said(FaultFound) if f.detector is Detector.PLAYOUT] == []
+    late = Scene(AUDIO)
+    for number in range(4):
+        late.at(0.5 * number).came(tone(4))
+        late.watch.sent(tone(4))
+    late.watch.finish(Outcome.OK, an_end(speech_reason="stop", codec_frames=16))
+    (stall,) = [f for f in await late.said(FaultFound) if f.detector is Detector.PLAYOUT]
+    assert (stall.rule, stall.grade) == ("stall", Grade.SOFT)
+    assert not (await late.said(RequestFinished))[0].faulted
+
+
+async def test_nobody_listens_to_an_answer_that_is_sent_in_one_piece() -> None:
+    scene = Scene(AUDIO, streamed=False)
+    for number in range(4):
+        scene.at(3.0 * number).came(tone(4))
+        scene.watch.sent(tone(4))
+    scene.watch.finish(Outcome.OK, an_end(speech_reason="stop", codec_frames=16))
+    assert [f for f in await scene.said(FaultFound) if f.detector is Detector.PLAYOUT] == []
+    assert scene.counted("redline_detector_judgements_total", "playout", "clean") == 0.0
+    assert scene.counted("redline_speech_seconds_total", "v2") == pytest.approx(0.32)
+    assert scene.counted("redline_playout_underrun_seconds_total", "v2") == 0.0
+
+
+async def test_speech_that_the_client_gave_up_is_not_judged() -> None:
+    scene = Scene(AUDIO)
+    scene.at(0.1).sent(tone(10))
+    scene.watch.finish(Outcome.CANCELLED)
+    assert len(await scene.said(RequestFinished)) == 1
+    assert await scene.said(FaultFound) == []
 
 
 async def test_operator_traffic_is_marked_and_stays_out_of_the_tables() -> None:
