@@ -8,10 +8,10 @@ from enum import StrEnum
 from alerts.firing import Firing
 from alerts.policy import Alert, AlertName, policy
 from monitors.cache_table import CacheSummary
-from monitors.catalog import Label
 from monitors.fault_table import FaultRow
 from monitors.labels import Milestone
 from monitors.latency_table import LatencyRow
+from monitors.metric import Label
 from monitors.redlines import AlertLines, CacheLines, FaultLines, LatencyLines, RedLines
 from monitors.tables import Tables
 
@@ -27,6 +27,7 @@ def cache_is_crossed(row: CacheSummary, lines: CacheLines) -> bool:
     return (
         row.hit_rate is not None
         and row.hit_rate < lines.hit_rate_floor
+        and row.gpu_mem_gb is not None
         and row.gpu_mem_gb > lines.gpu_mem_gb
     )
 

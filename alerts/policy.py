@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from alerts.promql import duration, gained, percent, select
-from monitors import catalog
+from monitors import catalog, recorded
 from monitors.cache_table import GB
-from monitors.catalog import Label, Table
 from monitors.contract import MediaRung
 from monitors.labels import Action, Milestone, Outcome, Role, Severity
+from monitors.metric import Label, Table
 from monitors.redlines import RedLines
 
 RUNTIME_JOB, CONTROL_JOB = "redline-runtime", "redline-control"
@@ -86,8 +86,8 @@ def _cache_below_floor(lines: RedLines) -> Alert:
     return Alert(
         name=AlertName.CACHE_BELOW_FLOOR,
         when=f"The cache hit rate of a version is {both}.",
-        expr=f"{catalog.HIT_RATE.name} < {cache.hit_rate_floor}\n"
-        f"and {catalog.LIVE_BYTES_BY_VERSION.name} > {cache.gpu_mem_gb} * {GB:g}",
+        expr=f"{recorded.HIT_RATE.name} < {cache.hit_rate_floor}\n"
+        f"and {recorded.LIVE_BYTES_BY_VERSION.name} > {cache.gpu_mem_gb} * {GB:g}",
         for_s=cache.hold_s,
         severity=Severity.ACTION,
         action=Action.QUANTISE_KV,
@@ -105,8 +105,8 @@ def _latency_degrade(lines: RedLines) -> Alert:
         name=AlertName.LATENCY_DEGRADE,
         when=f"Of at least {latency.min_count} requests in {duration(latency.window_s)}, more than "
         f"{percent(latency.degrade_exceedance)} are {over} to one first output, given or not.",
-        expr=f"{catalog.OVERDUE_SHARE.name} > {latency.degrade_exceedance}\n"
-        f"and {catalog.FIRST_OUTPUT_REQUESTS.name} >= {latency.min_count}",
+        expr=f"{recorded.OVERDUE_SHARE.name} > {latency.degrade_exceedance}\n"
+        f"and {recorded.FIRST_OUTPUT_REQUESTS.name} >= {latency.min_count}",
         for_s=0.0,
         severity=Severity.ACTION,
         action=Action.DEGRADE_MEDIA,
@@ -126,7 +126,7 @@ def _fault_rate(lines: RedLines) -> Alert:
         when=f"Of the last {faults.window_requests:,} finished requests of a version (at least "
         f"{faults.min_count:,}), more than {percent(faults.rate)} are faulted, and "
         "requests still finish.",
-        expr=f"{catalog.FAULT_RATE.name} > {faults.rate}\n"
+        expr=f"{recorded.FAULT_RATE.name} > {faults.rate}\n"
         f"and sum by ({Label.VERSION}) ({select(catalog.FAULT_WINDOW_REQUESTS)})"
         f" >= {faults.min_count}\n"
         f"and {finished} > 0",
@@ -148,8 +148,8 @@ def _first_packet_slow(lines: RedLines) -> Alert:
         name=AlertName.FIRST_PACKET_SLOW,
         when=f"Of at least {latency.min_count} spoken answers in {duration(latency.window_s)}, "
         f"more than {percent(latency.first_packet_exceedance)} had no first packet within {line}.",
-        expr=f"{catalog.SLOW_SHARE.name}{audio} > {latency.first_packet_exceedance}\n"
-        f"and {catalog.FIRST_OUTPUT_REQUESTS.name}{audio} >= {latency.min_count}",
+        expr=f"{recorded.SLOW_SHARE.name}{audio} > {latency.first_packet_exceedance}\n"
+        f"and {recorded.FIRST_OUTPUT_REQUESTS.name}{audio} >= {latency.min_count}",
         for_s=latency.window_s,
         severity=Severity.PAGE,
         action=Action.NONE,
@@ -191,8 +191,8 @@ def _no_data(lines: RedLines) -> Alert:
     )
     return Alert(
         name=AlertName.NO_DATA,
-        when="A ready resident has no cache table, or a version that answers requests has no "
-        "latency or fault table, or there is no resident at all.",
+        when="A ready resident has no cache table though its engine can show one, or a version "
+        "that answers requests has no latency or fault table, or there is no resident at all.",
         expr="\nor ".join(missing),
         for_s=lines.rollout.evidence_stale_s,
         severity=Severity.TICKET,
@@ -203,7 +203,9 @@ def _no_data(lines: RedLines) -> Alert:
 
 
 def _without(present: str, series: str, table: Table) -> str:
-    lacking = f"({present}) unless on ({Label.VERSION}) {series}"
+    """Where a version lacks a table that nobody has said its engine cannot show."""
+    told = select(catalog.SHOWS_TABLE, f'{Label.TABLE}="{table}"')
+    lacking = f"({present}) unless on ({Label.VERSION}) ({series} or {told} == 0)"
     return f'label_replace({lacking}, "table", "{table}", "", "")'
 
 

@@ -1,6 +1,6 @@
 """The few pieces of PromQL and of wording that rules are put together from."""
 
-from monitors.catalog import Metric
+from monitors.metric import Metric
 
 
 def duration(seconds: float) -> str:

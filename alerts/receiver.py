@@ -9,8 +9,8 @@ import msgspec
 
 from alerts.firing import Firing, fingerprint
 from alerts.policy import AlertName
-from monitors.catalog import Label
 from monitors.labels import Action
+from monitors.metric import Label
 from monitors.redlines import AlertLines
 
 # News of a firing that was already resolved is late until this has passed; after it, the firing

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from alerts.promql import duration, gained, or_zero, select
-from monitors import catalog
-from monitors.catalog import Label, Recorded
+from monitors import catalog, recorded
+from monitors.labels import Mark
+from monitors.metric import Label
+from monitors.recorded import Recorded
 from monitors.redlines import LatencyLines, RedLines
 
 _BY_FIRST_OUTPUT = (Label.VERSION, Label.MILESTONE)
@@ -19,7 +21,7 @@ class Record:
 
 
 def records(lines: RedLines) -> tuple[Record, ...]:
-    """Every series of `catalog.RECORDED`, in an order in which each reads only earlier ones."""
+    """Every series of `recorded.RECORDED`, in an order in which each reads only earlier ones."""
     return (*_cache(lines), *_latency(lines.latency), *_faults())
 
 
@@ -31,9 +33,9 @@ def _cache(lines: RedLines) -> tuple[Record, ...]:
 
     live = f"sum by ({Label.VERSION}) ({select(catalog.LIVE_BYTES)})"
     return (
-        Record(catalog.HIT_RATE_BY_CELL, residency(*catalog.HIT_RATE_BY_CELL.labels)),
-        Record(catalog.HIT_RATE, residency(Label.VERSION)),
-        Record(catalog.LIVE_BYTES_BY_VERSION, live),
+        Record(recorded.HIT_RATE_BY_CELL, residency(*recorded.HIT_RATE_BY_CELL.labels)),
+        Record(recorded.HIT_RATE, residency(Label.VERSION)),
+        Record(recorded.LIVE_BYTES_BY_VERSION, live),
     )
 
 
@@ -41,18 +43,18 @@ def _latency(lines: LatencyLines) -> tuple[Record, ...]:
     """Each request counts once: in time, or overdue as it crosses the line, answered or hung."""
     in_time = _answered_by(lines.degrade_s, lines)
     overdue = gained(select(catalog.OVERDUE), lines.window_s, *_BY_FIRST_OUTPUT)
-    requests = catalog.FIRST_OUTPUT_REQUESTS.name
+    requests = recorded.FIRST_OUTPUT_REQUESTS.name
     fast = or_zero(_answered_by(lines.first_packet_s, lines), requests)
     return (
-        Record(catalog.FIRST_OUTPUT_P50, _quantile(0.50, lines)),
-        Record(catalog.FIRST_OUTPUT_P95, _quantile(0.95, lines)),
-        Record(catalog.FIRST_OUTPUT_P99, _quantile(0.99, lines)),
+        Record(recorded.FIRST_OUTPUT_P50, _quantile(0.50, lines)),
+        Record(recorded.FIRST_OUTPUT_P95, _quantile(0.95, lines)),
+        Record(recorded.FIRST_OUTPUT_P99, _quantile(0.99, lines)),
         Record(
-            catalog.FIRST_OUTPUT_REQUESTS,
+            recorded.FIRST_OUTPUT_REQUESTS,
             f"{or_zero(in_time, overdue)}\n+ {or_zero(overdue, in_time)}",
         ),
-        Record(catalog.OVERDUE_SHARE, f"{or_zero(overdue, requests)}\n/ ({requests} > 0)"),
-        Record(catalog.SLOW_SHARE, f"clamp_min({requests} - {fast}, 0)\n/ ({requests} > 0)"),
+        Record(recorded.OVERDUE_SHARE, f"{or_zero(overdue, requests)}\n/ ({requests} > 0)"),
+        Record(recorded.SLOW_SHARE, f"clamp_min({requests} - {fast}, 0)\n/ ({requests} > 0)"),
     )
 
 
@@ -72,14 +74,16 @@ def _quantile(q: float, lines: LatencyLines) -> str:
 
 
 def _faults() -> tuple[Record, ...]:
+    hard = f'{Label.MARK}="{Mark.HARD}"'
+
     def of_ring(faulted: str) -> str:
         ring = f"sum by ({Label.VERSION}) ({select(catalog.FAULT_WINDOW_REQUESTS)}) > 0"
         return f"{faulted}\n/ on ({Label.VERSION}) group_left () ({ring})"
 
-    any_fault = f"sum by ({Label.VERSION}) ({select(catalog.FAULT_WINDOW_FAULTED)})"
-    by = ", ".join(catalog.FAULT_RATE_BY_FAULT.labels)
-    each = f"sum by ({by}) ({select(catalog.FAULT_WINDOW_BY_FAULT)})"
+    any_fault = f"sum by ({Label.VERSION}) ({select(catalog.FAULT_WINDOW_FAULTED, hard)})"
+    by = ", ".join(recorded.FAULT_RATE_BY_FAULT.labels)
+    each = f"sum by ({by}) ({select(catalog.FAULT_WINDOW_BY_FAULT, hard)})"
     return (
-        Record(catalog.FAULT_RATE, of_ring(any_fault)),
-        Record(catalog.FAULT_RATE_BY_FAULT, of_ring(each)),
+        Record(recorded.FAULT_RATE, of_ring(any_fault)),
+        Record(recorded.FAULT_RATE_BY_FAULT, of_ring(each)),
     )

@@ -5,8 +5,8 @@ from typing import Any
 from alerts.policy import AlertName
 from alerts.promql import duration
 from alerts.rules import to_yaml
-from monitors.catalog import Label
 from monitors.labels import Severity
+from monitors.metric import Label
 from monitors.redlines import AlertLines
 
 CONTROL_PLANE, ON_CALL = "control-plane", "on-call"

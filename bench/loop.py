@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.board import Figure, options, show
+from monitors.latency_table import quantile
 from monitors.redlines import RedLines
 from tests.support import media
 from tests.support.stack import RunningStack, start_stack, stop_stack, wait_until
@@ -15,8 +16,11 @@ def first_outputs(stack: RunningStack, clip: Path, requests: int) -> dict[str, f
     out = ("--out", str(clip.parent / "answer.wav"))
     for i in range(requests):
         stack.cli("send", str(clip), "--ask", f"What is number {i}?", *out)
-    rows = stack.get("runtime", "/tables")["latency"]
-    return {row["milestone"]: row["p95_s"] for row in rows if row["p95_s"] is not None}
+    seen: dict[str, list[float]] = {}
+    for entry in evidence(stack):
+        if entry["body"]["type"] == "milestone":
+            seen.setdefault(entry["body"]["milestone"], []).append(entry["body"]["seconds"])
+    return {name: p95 for name, of in seen.items() if (p95 := quantile(sorted(of), 0.95))}
 
 
 def rollback(stack: RunningStack, clip: Path) -> tuple[float, float]:

@@ -24,8 +24,8 @@ from dashboards.panels import (
     rows_by,
 )
 from monitors import catalog
-from monitors.catalog import Label, Metric
 from monitors.labels import Judgement
+from monitors.metric import Label, Metric
 from monitors.redlines import RedLines
 
 UID = "redline-engine"
@@ -99,7 +99,7 @@ def tiers() -> Panel:
     return curves(
         "KV bytes",
         "Live pages are in use or pinned; evictable ones only the prefix cache holds; reserved is "
-        "all that the pool holds allocated.",
+        "all that the pool holds allocated. A chosen layer narrows live bytes alone.",
         [
             over_time(_sum("version", metric), f"{part} {{{{version}}}}", ref)
             for ref, (part, metric) in zip("ABCD", parts, strict=True)

@@ -8,8 +8,8 @@ from itertools import combinations
 from dashboards import view
 from dashboards.panels import BYTES, SECONDS, SHARE
 from dashboards.queries import BUILT_IN, variables_in
-from monitors import catalog
-from monitors.catalog import Kind, Metric
+from monitors import catalog, recorded
+from monitors.metric import Kind, Metric
 from monitors.redlines import RedLines
 
 # Series that Prometheus makes itself.
@@ -122,7 +122,7 @@ def limits_are_red_lines(
 def known_series() -> frozenset[str]:
     """The names of all series there can be."""
     exported = {name for metric in catalog.ALL for name in exposed_names(metric)}
-    return frozenset(exported | {r.name for r in catalog.RECORDED} | PROMETHEUS_OWN)
+    return frozenset(exported | {r.name for r in recorded.RECORDED} | PROMETHEUS_OWN)
 
 
 def exposed_names(metric: Metric) -> tuple[str, ...]:

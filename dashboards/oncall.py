@@ -29,9 +29,11 @@ from dashboards.panels import (
     states,
 )
 from dashboards.rollout import phases, pool_epochs, proof, rollbacks, weights
-from monitors import catalog
+from monitors import catalog, recorded
 from monitors.contract import Admission, KvRung, MediaRung, Shed
-from monitors.labels import Milestone, Origin, Severity
+from monitors.labels import Mark, Milestone, Severity
+from monitors.metric import Metric
+from monitors.recorded import Recorded
 from monitors.redlines import RedLines
 
 UID = "redline-oncall"
@@ -68,21 +70,21 @@ def worst(lines: RedLines) -> list[Panel]:
             "Worst cache hit rate",
             f"Below {cache.hit_rate_floor:.0%} with live KV memory above {cache.gpu_mem_gb:g} GB "
             f"for {cache.hold_s:g} s, the pool is quantised (S4.1).",
-            f"min({everything(catalog.HIT_RATE)})",
+            f"min({everything(recorded.HIT_RATE)})",
             SHARE,
             above(cache.hit_rate_floor),
         ),
         figure(
             "Most live KV memory",
             "Bytes of live device pages of the fullest pool; the other half of the cache rule.",
-            f"max({everything(catalog.LIVE_BYTES_BY_VERSION)})",
+            f"max({everything(recorded.LIVE_BYTES_BY_VERSION)})",
             BYTES,
             below(cache.gpu_mem_gb * 1e9),
         ),
         figure(
             f"First packets over {latency.first_packet_s * 1000:.0f} ms",
             f"The worst version's share; {latency.first_packet_exceedance:.0%} may be (S4.5).",
-            f"max({everything(catalog.SLOW_SHARE, first_packet)})",
+            f"max({everything(recorded.SLOW_SHARE, first_packet)})",
             SHARE,
             below(latency.first_packet_exceedance),
         ),
@@ -90,7 +92,7 @@ def worst(lines: RedLines) -> list[Panel]:
             f"First outputs over {latency.degrade_s * 1000:.0f} ms",
             f"The worst milestone's share; above {latency.degrade_exceedance:.0%} media degrade "
             "(S4.2).",
-            f"max({everything(catalog.OVERDUE_SHARE)})",
+            f"max({everything(recorded.OVERDUE_SHARE)})",
             SHARE,
             below(latency.degrade_exceedance),
         ),
@@ -98,7 +100,7 @@ def worst(lines: RedLines) -> list[Panel]:
             "Worst fault rate",
             f"Of the last {faults.window_requests:,} finished requests; above {faults.rate:.1%} "
             "the version is rolled back (S4.3).",
-            f"max({everything(catalog.FAULT_RATE)})",
+            f"max({everything(recorded.FAULT_RATE)})",
             SHARE,
             below(faults.rate),
         ),
@@ -133,6 +135,8 @@ def who_serves() -> Panel:
         "role": "role",
         "resident": "resident",
         "weights_digest": "weights digest",
+        "epoch": "pool epoch",
+        "rung": "rung",
     }
     info = f"max by ({', '.join(keys)}) ({everything(catalog.RESIDENT_INFO, suffix='_info')})"
     weight = f"max by (version) ({everything(catalog.WEIGHT)})"
@@ -156,9 +160,9 @@ def latency_table(lines: RedLines) -> Panel:
     by = "version, milestone"
     limits = below(latency.degrade_s, latency.first_packet_s)
     quantiles = {
-        "p50": catalog.FIRST_OUTPUT_P50,
-        "p95": catalog.FIRST_OUTPUT_P95,
-        "p99": catalog.FIRST_OUTPUT_P99,
+        "p50": recorded.FIRST_OUTPUT_P50,
+        "p95": recorded.FIRST_OUTPUT_P95,
+        "p99": recorded.FIRST_OUTPUT_P99,
     }
     return rows_by(
         "Table 2: latency of first outputs",
@@ -173,14 +177,20 @@ def latency_table(lines: RedLines) -> Panel:
             ),
             Column(
                 f"over {latency.degrade_s * 1000:.0f} ms",
-                f"max by ({by}) ({chosen(catalog.OVERDUE_SHARE)})",
+                f"max by ({by}) ({chosen(recorded.OVERDUE_SHARE)})",
                 SHARE,
                 2,
                 below(latency.degrade_exceedance),
             ),
             Column(
+                f"over {latency.first_packet_s * 1000:.0f} ms",
+                f"max by ({by}) ({chosen(recorded.SLOW_SHARE)})",
+                SHARE,
+                2,
+            ),
+            Column(
                 "requests",
-                f"max by ({by}) ({chosen(catalog.FIRST_OUTPUT_REQUESTS)})",
+                f"max by ({by}) ({chosen(recorded.FIRST_OUTPUT_REQUESTS)})",
                 PLAIN,
                 0,
             ),
@@ -189,31 +199,56 @@ def latency_table(lines: RedLines) -> Panel:
 
 
 def fault_table(lines: RedLines) -> Panel:
-    by = "version, fault"
-    from_input = chosen(catalog.FAULTS, f'origin="{Origin.INPUT}"')
+    marks = {"hard": Mark.HARD, "soft": Mark.SOFT, "of the input": Mark.INPUT_ONLY}
     return rows_by(
         "Table 3: faults",
-        f"Share of the last {lines.faults.window_requests:,} finished requests; all faults "
-        f"together above {lines.faults.rate:.1%} roll the version back (S4.3). Faults that came "
-        "in with the input are only shown.",
+        f"Share of the last {lines.faults.window_requests:,} finished requests with a hard fault, "
+        "between the ends of its 95 % interval; any fault, or a failed or lost request, above "
+        f"{lines.faults.rate:.1%} rolls the version back (S4.3). Soft ones, and those that came in "
+        "with the input, are only shown.",
         {"fault": "fault", "version": "version"},
         [
             Column(
                 "rate",
-                f"max by ({by}) ({chosen(catalog.FAULT_RATE_BY_FAULT)})",
+                _any_and_each(recorded.FAULT_RATE, recorded.FAULT_RATE_BY_FAULT),
                 SHARE,
                 2,
                 below(lines.faults.rate),
             ),
-            Column(
-                "in the ring",
-                f"max by ({by}) ({chosen(catalog.FAULT_WINDOW_BY_FAULT)})",
-                PLAIN,
-                0,
+            *(
+                Column(
+                    heading,
+                    _any_and_each(
+                        catalog.FAULT_WINDOW_BOUND,
+                        catalog.FAULT_WINDOW_BOUND_BY_FAULT,
+                        f'bound="{end}"',
+                    ),
+                    SHARE,
+                    2,
+                )
+                for heading, end in (("from", "low"), ("to", "high"))
             ),
-            Column("from the input", f"sum by ({by}) ({from_input})", PLAIN, 0),
+            *(
+                Column(
+                    heading,
+                    _any_and_each(
+                        catalog.FAULT_WINDOW_FAULTED,
+                        catalog.FAULT_WINDOW_BY_FAULT,
+                        f'mark="{mark}"',
+                    ),
+                    PLAIN,
+                    0,
+                )
+                for heading, mark in marks.items()
+            ),
         ],
     )
+
+
+def _any_and_each(any_fault: Metric | Recorded, each: Metric | Recorded, *matchers: str) -> str:
+    """One row of any fault, and one of each."""
+    of_any = f'label_replace({chosen(any_fault, *matchers)}, "fault", "any", "", "")'
+    return f"max by (version, fault) ({of_any} or {chosen(each, *matchers)})"
 
 
 def cache_table(lines: RedLines) -> Panel:
@@ -228,7 +263,7 @@ def cache_table(lines: RedLines) -> Panel:
             Column("entropy_th", f"max by ({by}) ({chosen(catalog.ENTROPY_THRESHOLD)})", NATS, 2),
             Column(
                 "hit_rate",
-                f"max by ({by}) ({chosen(catalog.HIT_RATE_BY_CELL)})",
+                f"max by ({by}) ({chosen(recorded.HIT_RATE_BY_CELL)})",
                 SHARE,
                 1,
                 above(floor, lines.cache.pressure_hit_rate),

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import dashboard
 
 from dashboards.panels import METRICS, UNKNOWN, VARIABLE_OF, Panel, everything, unknown
 from monitors import catalog
-from monitors.catalog import Label, Metric
+from monitors.metric import Label, Metric
 
 Variable = Builder[dashboard.VariableModel]
 

@@ -12,7 +12,8 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common, dashboard, units
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from monitors.catalog import Label, Metric, Recorded
+from monitors.metric import Label, Metric
+from monitors.recorded import Recorded
 
 Panel = Builder[dashboard.Panel]
 Series = Metric | Recorded

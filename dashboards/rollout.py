@@ -21,7 +21,7 @@ from dashboards.panels import (
     over_time,
     states,
 )
-from monitors import catalog
+from monitors import catalog, recorded
 from monitors.labels import Milestone
 from monitors.redlines import RedLines
 
@@ -73,7 +73,7 @@ def hit_rates(lines: RedLines) -> Panel:
         "Cache hit rate",
         f"Red line: {floor:.0%} (S4.5). A cold pool starts low; a canary's warm-up is left out of "
         "its verdict.",
-        [over_time(f"max by (version) ({chosen(catalog.HIT_RATE)})", "{{version}}")],
+        [over_time(f"max by (version) ({chosen(recorded.HIT_RATE)})", "{{version}}")],
         SHARE,
         above(floor),
         width=8,
@@ -83,7 +83,7 @@ def hit_rates(lines: RedLines) -> Panel:
 def slow_packets(lines: RedLines) -> Panel:
     latency = lines.latency
     first_packet = f'milestone="{Milestone.FIRST_AUDIO_PACKET}"'
-    expr = f"max by (version) ({chosen(catalog.SLOW_SHARE, first_packet)})"
+    expr = f"max by (version) ({chosen(recorded.SLOW_SHARE, first_packet)})"
     return curves(
         f"First packets over {latency.first_packet_s * 1000:.0f} ms",
         f"Red line: {latency.first_packet_exceedance:.0%} of the first audio packets may be later "
@@ -97,7 +97,7 @@ def slow_packets(lines: RedLines) -> Panel:
 
 def overdue(lines: RedLines) -> Panel:
     latency = lines.latency
-    expr = f"max by (version, milestone) ({chosen(catalog.OVERDUE_SHARE)})"
+    expr = f"max by (version, milestone) ({chosen(recorded.OVERDUE_SHARE)})"
     return curves(
         f"First outputs over {latency.degrade_s * 1000:.0f} ms",
         f"Red line: {latency.degrade_exceedance:.0%} of any first output may be later (S4.2). A "
@@ -115,7 +115,7 @@ def faults(lines: RedLines) -> Panel:
         "Fault rate",
         f"Red line: {lines.faults.rate:.1%} of the last {lines.faults.window_requests:,} finished "
         "requests (S4.3). Faults that came in with the input are left out.",
-        [over_time(f"max by (version) ({chosen(catalog.FAULT_RATE)})", "{{version}}")],
+        [over_time(f"max by (version) ({chosen(recorded.FAULT_RATE)})", "{{version}}")],
         SHARE,
         below(lines.faults.rate),
         width=8,

@@ -2,7 +2,11 @@
 
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
 
 from monitors.contract import Count, Wire
 from monitors.labels import Modality
@@ -11,8 +15,11 @@ from monitors.redlines import RedLines
 GB = 1e9
 
 
-class CacheCell(Wire, frozen=True):
-    """One cell of table 1: a layer and a modality. Counters only grow within one process."""
+class CacheCell(Wire, frozen=True, array_like=True):
+    """One cell of table 1: a layer and a modality. Counters only grow within one process.
+
+    It travels without its field names: a snapshot has hundreds of cells every second.
+    """
 
     layer: int
     modality: Modality
@@ -45,29 +52,38 @@ class CacheSummary(Wire, frozen=True):
 
     version: str
     hit_rate: float | None  # weighted by attention mass
-    gpu_mem_gb: float
+    gpu_mem_gb: float | None  # None: the engine cannot show what its pool holds
     reuse: str | None = None  # "on", or "off: " and why; None: the engine has not told
 
 
-class Totals(NamedTuple):
-    """A cell's counters since the table first saw it: they survive an engine's restart."""
-
-    hit_mass: float
-    lookup_mass: float
-    entropy_sum: float
-    entropy_count: float
-    token_entropy_sum: float
-    token_entropy_count: float
-
-    def plus(self, other: "Totals") -> "Totals":
-        return Totals(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def minus(self, other: "Totals") -> "Totals":
-        return Totals(*(a - b for a, b in zip(self, other, strict=True)))
-
+COUNTERS = (
+    "hit_mass",
+    "lookup_mass",
+    "entropy_sum",
+    "entropy_count",
+    "token_entropy_sum",
+    "token_entropy_count",
+)
+"""A cell's counters, in the order of the columns of `CellState.totals`."""
+HIT, LOOKUP = COUNTERS.index("hit_mass"), COUNTERS.index("lookup_mass")
 
 Key = tuple[int, Modality]
-_NOTHING = Totals(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+Totals = NDArray[np.float64]  # (cells, counters)
+_counters_of = attrgetter(*COUNTERS)
+_live_bytes_of = attrgetter("live_bytes")
+
+
+@dataclass(frozen=True, eq=False)
+class CellState:
+    """One version's newest cells, by layer and modality; a new one comes with each update.
+
+    `totals`: their counters since the table first saw them, which survive an engine's restart.
+    """
+
+    version: str
+    keys: tuple[Key, ...]
+    cells: tuple[CacheCell, ...]
+    totals: Totals
 
 
 class CacheTable:
@@ -88,120 +104,121 @@ class CacheTable:
         fell mean it was restarted."""
         by_key = {(cell.layer, cell.modality): cell for cell in cells}
         if version not in self._versions:
-            self._versions[version] = _Version()
+            self._versions[version] = _Version(version)
         self._versions[version].update(by_key, now, now - self._window_s)
         self._versions[version].reuse = reuse
 
     def rows(self, now: float) -> tuple[CacheRow, ...]:
         """The table, by version, layer and modality."""
-        return tuple(
-            row
-            for version, state in self._known(now)
-            for row in state.rows(version, now - self._window_s)
-        )
+        return tuple(row for state in self._known(now) for row in state.rows(now - self._window_s))
 
     def summaries(self, now: float) -> tuple[CacheSummary, ...]:
         """One line per version."""
-        return tuple(
-            state.summary(version, now - self._window_s) for version, state in self._known(now)
-        )
+        return tuple(state.summary(now - self._window_s) for state in self._known(now))
 
-    def cells(self, now: float) -> tuple[tuple[str, CacheCell, Totals], ...]:
-        """(version, newest cell, counters that never fall) of every cell, for `/metrics`."""
-        return tuple(
-            (version, cell, state.totals[key])
-            for version, state in self._known(now)
-            for key, cell in state.cells.items()
-        )
+    def cells(self, now: float) -> tuple[CellState, ...]:
+        """The cells of every version, for `/metrics`."""
+        return tuple(state.newest for state in self._known(now))
 
     def forget(self, version: str) -> None:
         """Drop a version that is gone for good."""
         self._versions.pop(version, None)
 
-    def _known(self, now: float) -> list[tuple[str, "_Version"]]:
+    def _known(self, now: float) -> list["_Version"]:
         oldest = now - self._window_s
-        return [(v, state) for v, state in sorted(self._versions.items()) if state.at >= oldest]
+        return [state for _, state in sorted(self._versions.items()) if state.at >= oldest]
 
 
 class _Version:
     """One version's cells and the history of their totals that a window needs."""
 
-    def __init__(self) -> None:
-        self.cells: dict[Key, CacheCell] = {}
-        self.totals: dict[Key, Totals] = {}
+    def __init__(self, version: str) -> None:
+        nothing = np.zeros((0, len(COUNTERS)))
+        self.newest = CellState(version, (), (), nothing)
         self.reuse: str | None = None
-        self._history: deque[tuple[float, dict[Key, Totals]]] = deque()
+        self._counters = nothing
+        self._history: deque[tuple[float, CellState]] = deque()
 
     @property
     def at(self) -> float:
         """When the newest cells came."""
         return self._history[-1][0]
 
-    def update(self, cells: dict[Key, CacheCell], now: float, since: float) -> None:
-        self.totals = self._advance(cells)
-        self.cells = dict(sorted(cells.items()))
-        self._history.append((now, self.totals))
+    def update(self, by_key: dict[Key, CacheCell], now: float, since: float) -> None:
+        keys = tuple(sorted(by_key))
+        cells = tuple(by_key[key] for key in keys)
+        counters = np.array([_counters_of(cell) for cell in cells], np.float64)
+        counters = counters.reshape(len(cells), len(COUNTERS))
+        totals = self._advance(keys, counters)
+        if keys == self.newest.keys:
+            keys = self.newest.keys  # the same object, so that looking for changes costs nothing
+        self.newest, self._counters = (
+            CellState(self.newest.version, keys, cells, totals),
+            counters,
+        )
+        self._history.append((now, self.newest))
         while len(self._history) > 1 and self._history[1][0] <= since:
             self._history.popleft()
 
-    def rows(self, version: str, since: float) -> list[CacheRow]:
-        moved = self._moved(since)
+    def rows(self, since: float) -> list[CacheRow]:
         return [
             CacheRow(
-                version=version,
+                version=self.newest.version,
                 layer_id=cell.layer,
                 modal=cell.modality,
                 entropy_th=cell.entropy_th,
-                hit_rate=_rate(moved[key]),
+                hit_rate=_rate(hit, lookup),
                 gpu_mem_gb=cell.live_bytes / GB,
             )
-            for key, cell in self.cells.items()
+            for cell, (hit, lookup) in zip(
+                self.newest.cells, self._moved(since).tolist(), strict=True
+            )
         ]
 
-    def summary(self, version: str, since: float) -> CacheSummary:
-        moved = _NOTHING
-        for change in self._moved(since).values():
-            moved = moved.plus(change)
-        live = sum(cell.live_bytes for cell in self.cells.values())
+    def summary(self, since: float) -> CacheSummary:
+        hit, lookup = self._moved(since).sum(0).tolist()
+        cells = self.newest.cells
         return CacheSummary(
-            version=version, hit_rate=_rate(moved), gpu_mem_gb=live / GB, reuse=self.reuse
+            version=self.newest.version,
+            hit_rate=_rate(hit, lookup),
+            gpu_mem_gb=sum(map(_live_bytes_of, cells)) / GB if cells else None,
+            reuse=self.reuse,
         )
 
-    def _advance(self, cells: dict[Key, CacheCell]) -> dict[Key, Totals]:
+    def _advance(self, keys: tuple[Key, ...], counters: Totals) -> Totals:
         """Totals raised by what the counters gained, or by all they show after a restart."""
-        new = {key: _counters(cell) for key, cell in cells.items()}
-        old = {key: _counters(cell) for key, cell in self.cells.items()}
-        restarted = any(
-            value < before
-            for key in new.keys() & old.keys()
-            for value, before in zip(new[key], old[key], strict=True)
-        )
-        start: dict[Key, Totals] = {} if restarted else old
-        return {
-            key: self.totals.get(key, _NOTHING).plus(counters.minus(start.get(key, _NOTHING)))
-            for key, counters in new.items()
-        }
+        old = _aligned(self.newest.keys, self._counters, keys)
+        before = _aligned(self.newest.keys, self.newest.totals, keys)
+        if (counters < old).any():
+            return before + counters
+        return before + (counters - old)
 
-    def _moved(self, since: float) -> dict[Key, Totals]:
-        """What each cell gained since the newest history entry at or before `since`.
+    def _moved(self, since: float) -> Totals:
+        """Hit and lookup mass that each cell gained since the newest entry at or before `since`.
 
         A younger version is measured from its first entry on.
         """
-        before = [totals for at, totals in self._history if at <= since]
-        base = before[-1] if before else self._history[0][1]
-        return {key: now.minus(base.get(key, _NOTHING)) for key, now in self.totals.items()}
+        base = self._history[0][1]
+        for at, state in self._history:
+            if at > since:
+                break
+            base = state
+        columns = [HIT, LOOKUP]
+        before = _aligned(base.keys, base.totals[:, columns], self.newest.keys)
+        return self.newest.totals[:, columns] - before
 
 
-def _counters(cell: CacheCell) -> Totals:
-    return Totals(
-        cell.hit_mass,
-        cell.lookup_mass,
-        cell.entropy_sum,
-        cell.entropy_count,
-        cell.token_entropy_sum,
-        cell.token_entropy_count,
-    )
+def _aligned(keys: tuple[Key, ...], rows: Totals, wanted: tuple[Key, ...]) -> Totals:
+    """The rows of `wanted` keys; 0 for one that was not there."""
+    if keys is wanted or keys == wanted:
+        return rows
+    place = {key: index for index, key in enumerate(keys)}
+    found = np.zeros((len(wanted), rows.shape[1]))
+    for index, key in enumerate(wanted):
+        if key in place:
+            found[index] = rows[place[key]]
+    return found
 
 
-def _rate(moved: Totals) -> float | None:
-    return min(moved.hit_mass / moved.lookup_mass, 1.0) if moved.lookup_mass > 0.0 else None
+def _rate(hit: float, lookup: float) -> float | None:
+    return min(hit / lookup, 1.0) if lookup > 0.0 else None

@@ -1,83 +1,11 @@
 """Every metric Redline exports, typed in one place: nothing outside it reaches `/metrics`.
 
 Names follow OpenMetrics (base units, `_total` on counters). Ratios and quantiles are not
-exported: they are recording rules (`alerts/rules.py`). An unknown value is an absent series.
+exported: they are recording rules (`monitors/recorded.py`). An unknown value is an absent series.
 """
 
-from dataclasses import dataclass
-from enum import StrEnum
-
-from monitors import labels
+from monitors.metric import Kind, Label, Metric, Table, Unit
 from monitors.redlines import RedLines
-
-
-class Kind(StrEnum):
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-    INFO = "info"
-
-
-class Label(StrEnum):
-    """Label names. `VERSION` is the one open label: at most four live."""
-
-    VERSION = "version"
-    LAYER = "layer_id"
-    MODALITY = "modality"
-    TIER = "tier"
-    MILESTONE = "milestone"
-    FAULT = "fault"
-    GRADE = "grade"
-    ORIGIN = "origin"
-    OUTCOME = "outcome"
-    RESIDENT = "resident"
-    ROLE = "role"
-    STATE = "state"
-    DIGEST = "weights_digest"
-    PART = "part"
-    ACTION = "action"
-    PHASE = "phase"
-    RESULT = "result"
-    DETECTOR = "detector"
-    JUDGEMENT = "judgement"
-
-
-CLOSED: dict[Label, tuple[str, ...]] = {
-    Label.MODALITY: tuple(labels.Modality),
-    Label.TIER: tuple(labels.Tier),
-    Label.MILESTONE: tuple(labels.Milestone),
-    Label.FAULT: tuple(labels.Fault),
-    Label.GRADE: tuple(labels.Grade),
-    Label.ORIGIN: tuple(labels.Origin),
-    Label.OUTCOME: tuple(labels.Outcome),
-    Label.DETECTOR: tuple(labels.Detector),
-    Label.JUDGEMENT: tuple(labels.Judgement),
-    Label.ROLE: tuple(labels.Role),
-    Label.STATE: tuple(labels.ResidentState),
-    Label.PART: ("media", "kv", "shed", "admission"),
-    Label.ACTION: tuple(labels.Action),
-    Label.RESULT: ("taken", "repeated", "refused"),
-    Label.PHASE: tuple(labels.Phase),
-}
-
-
-class Table(StrEnum):
-    CACHE = "cache"
-    LATENCY = "latency"
-    FAULTS = "faults"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One family. `column` names the table column it feeds, where it feeds one."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[Label, ...] = ()
-    table: Table | None = None
-    column: str | None = None
-
 
 _V, _L, _M = Label.VERSION, Label.LAYER, Label.MODALITY
 
@@ -85,7 +13,7 @@ _V, _L, _M = Label.VERSION, Label.LAYER, Label.MODALITY
 ENTROPY_THRESHOLD = Metric(
     "redline_kv_entropy_threshold_nats", Kind.GAUGE,
     "Reuse threshold on the cross-modal attention entropy; absent where reuse is off.",
-    (_V, _L, _M), Table.CACHE, "entropy_th",
+    (_V, _L, _M), Table.CACHE, "entropy_th", unit=Unit.NATS,
 )  # fmt: skip
 RESIDENCY_HIT_MASS = Metric(
     "redline_kv_residency_hit_mass_total", Kind.COUNTER,
@@ -100,21 +28,26 @@ RESIDENCY_LOOKUP_MASS = Metric(
 LIVE_BYTES = Metric(
     "redline_kv_live_bytes", Kind.GAUGE,
     "Bytes of live (referenced or pinned) device pages.",
-    (_V, _L, _M), Table.CACHE, "gpu_mem_gb",
+    (_V, _L, _M), Table.CACHE, "gpu_mem_gb", unit=Unit.BYTES,
 )  # fmt: skip
 EVICTABLE_BYTES = Metric(
     "redline_kv_evictable_bytes", Kind.GAUGE,
-    "Bytes of device pages that only the prefix cache holds.", (_V, _L, _M),
+    "Bytes of device pages that only the prefix cache holds.", (_V, _M), unit=Unit.BYTES,
 )  # fmt: skip
 HOST_BYTES = Metric(
-    "redline_kv_host_bytes", Kind.GAUGE, "Bytes of pages in host memory.", (_V, _L, _M)
+    "redline_kv_host_bytes", Kind.GAUGE, "Bytes of pages in host memory.", (_V, _M), unit=Unit.BYTES
 )
 RESERVED_BYTES = Metric(
-    "redline_kv_reserved_bytes", Kind.GAUGE, "Bytes the pool holds allocated in all.", (_V,)
+    "redline_kv_reserved_bytes",
+    Kind.GAUGE,
+    "Bytes the pool holds allocated in all.",
+    (_V,),
+    unit=Unit.BYTES,
 )
 DEVICE_BYTES = Metric(
     "redline_kv_device_bytes", Kind.GAUGE,
     "Bytes the engine holds of its accelerator, by the device's own allocator.", (_V,),
+    unit=Unit.BYTES,
 )  # fmt: skip
 TABLE_ENTRIES = Metric(
     "redline_kv_table_entries", Kind.GAUGE, "Page-table entries of running requests.", (_V,)
@@ -124,30 +57,31 @@ ALIAS_PAGES = Metric(
     "Page-table entries that point at the layer below (S1.2).", (_V, _L, _M),
 )  # fmt: skip
 ENTROPY_SUM = Metric(
-    "redline_kv_entropy_nats_sum_total", Kind.COUNTER,
-    "Sum of the cross-modal attention entropy over computed tokens.", (_V, _L, _M),
+    "redline_kv_entropy_nats_total", Kind.COUNTER,
+    "Sum of the cross-modal attention entropy over computed tokens.", (_V, _L, _M), unit=Unit.NATS,
 )  # fmt: skip
 ENTROPY_COUNT = Metric(
     "redline_kv_entropy_tokens_total", Kind.COUNTER,
     "Computed tokens whose cross-modal attention entropy was defined.", (_V, _L, _M),
+    unit=Unit.TOKENS,
 )  # fmt: skip
 TOKEN_ENTROPY_SUM = Metric(
-    "redline_kv_token_entropy_nats_sum_total", Kind.COUNTER,
+    "redline_kv_token_entropy_nats_total", Kind.COUNTER,
     "Sum of the entropy of attention to other modalities' tokens over sampled tokens.",
-    (_V, _L, _M),
+    (_V, _M), unit=Unit.NATS,
 )  # fmt: skip
 TOKEN_ENTROPY_COUNT = Metric(
     "redline_kv_token_entropy_tokens_total", Kind.COUNTER,
     "Sampled tokens whose entropy of attention to other modalities' tokens was defined.",
-    (_V, _L, _M),
+    (_V, _M), unit=Unit.TOKENS,
 )  # fmt: skip
 PREFIX_HIT_TOKENS = Metric(
     "redline_kv_prefix_hit_tokens_total", Kind.COUNTER,
-    "Prompt tokens restored from the prefix cache.", (_V,),
+    "Prompt tokens restored from the prefix cache.", (_V,), unit=Unit.TOKENS,
 )  # fmt: skip
 PREFIX_LOOKUP_TOKENS = Metric(
     "redline_kv_prefix_lookup_tokens_total", Kind.COUNTER,
-    "Prompt tokens looked up in the prefix cache.", (_V,),
+    "Prompt tokens looked up in the prefix cache.", (_V,), unit=Unit.TOKENS,
 )  # fmt: skip
 PREFIX_EVICTIONS = Metric(
     "redline_kv_prefix_evictions_total", Kind.COUNTER,
@@ -162,7 +96,11 @@ ENCODER_LOOKUPS = Metric(
     "Media slices whose encoder output was looked up.", (_V,),
 )  # fmt: skip
 BLOCK_FILL = Metric(
-    "redline_kv_block_fill_ratio", Kind.GAUGE, "Share of the slots of live blocks in use.", (_V,)
+    "redline_kv_block_fill_ratio",
+    Kind.GAUGE,
+    "Share of the slots of live blocks in use.",
+    (_V,),
+    unit=Unit.RATIO,
 )
 POOL_EPOCH = Metric(
     "redline_kv_pool_epoch", Kind.GAUGE, "The pool's generation; a flush raises it.", (_V,)
@@ -177,15 +115,19 @@ SHADOW_CHECKS = Metric(
     "Answers under reuse that were run again on full KV.", (_V,),
 )  # fmt: skip
 SHADOW_NATS = Metric(
-    "redline_kv_shadow_nats_sum_total", Kind.COUNTER,
-    "Sum of those answers' mean divergences from full KV.", (_V,),
+    "redline_kv_shadow_nats_total", Kind.COUNTER,
+    "Sum of those answers' mean divergences from full KV.", (_V,), unit=Unit.NATS,
 )  # fmt: skip
 SHADOW_TOKENS = Metric(
-    "redline_kv_shadow_tokens_total", Kind.COUNTER, "Tokens of those answers.", (_V,)
+    "redline_kv_shadow_tokens_total",
+    Kind.COUNTER,
+    "Tokens of those answers.",
+    (_V,),
+    unit=Unit.TOKENS,
 )
 SHADOW_AGREED = Metric(
     "redline_kv_shadow_agreed_tokens_total", Kind.COUNTER,
-    "Of those tokens, the ones that are the likeliest on full KV too.", (_V,),
+    "Of those tokens, the ones that are the likeliest on full KV too.", (_V,), unit=Unit.TOKENS,
 )  # fmt: skip
 SHADOW_TRIPS = Metric(
     "redline_kv_shadow_trips_total", Kind.COUNTER,
@@ -196,7 +138,7 @@ SHADOW_TRIPS = Metric(
 FIRST_OUTPUT = Metric(
     "redline_first_output_seconds", Kind.HISTOGRAM,
     "From the last input byte a first output depends on to its first byte leaving the socket.",
-    (_V, Label.MILESTONE), Table.LATENCY, "p50, p95, p99",
+    (_V, Label.MILESTONE), Table.LATENCY, "count", unit=Unit.SECONDS,
 )  # fmt: skip
 OVERDUE = Metric(
     "redline_first_output_overdue_total", Kind.COUNTER,
@@ -219,13 +161,23 @@ FAULT_WINDOW_REQUESTS = Metric(
 )  # fmt: skip
 FAULT_WINDOW_FAULTED = Metric(
     "redline_fault_window_faulted", Kind.GAUGE,
-    "Requests in that ring with a hard fault that did not come in with the input.",
-    (_V,), Table.FAULTS, "rate",
+    "Requests in that ring by the worst that was found of them; hard: failed and lost ones too.",
+    (_V, Label.MARK), Table.FAULTS, "faulted, soft, input_only",
 )  # fmt: skip
 FAULT_WINDOW_BY_FAULT = Metric(
     "redline_fault_window_faults", Kind.GAUGE,
-    "Requests in that ring with this hard fault, input faults apart.",
-    (_V, Label.FAULT), Table.FAULTS, "rate",
+    "Requests in that ring by the worst that was found of them of this fault.",
+    (_V, Label.FAULT, Label.MARK), Table.FAULTS, "faulted, soft, input_only",
+)  # fmt: skip
+FAULT_WINDOW_BOUND = Metric(
+    "redline_fault_window_bound_ratio", Kind.GAUGE,
+    "Ends of the exact 95 % interval of the hard rate that the ring is a sample of (ADR 25).",
+    (_V, Label.BOUND), Table.FAULTS, "rate_low, rate_high", unit=Unit.RATIO,
+)  # fmt: skip
+FAULT_WINDOW_BOUND_BY_FAULT = Metric(
+    "redline_fault_window_fault_bound_ratio", Kind.GAUGE,
+    "The same of each fault.",
+    (_V, Label.FAULT, Label.BOUND), Table.FAULTS, "rate_low, rate_high", unit=Unit.RATIO,
 )  # fmt: skip
 
 DETECTOR_JUDGEMENTS = Metric(
@@ -234,21 +186,36 @@ DETECTOR_JUDGEMENTS = Metric(
     (Label.DETECTOR, Label.JUDGEMENT),
 )  # fmt: skip
 DETECTOR_CPU = Metric(
-    "redline_detector_cpu_seconds_total", Kind.COUNTER, "Its processor time.", (Label.DETECTOR,)
+    "redline_detector_cpu_seconds_total",
+    Kind.COUNTER,
+    "Its processor time.",
+    (Label.DETECTOR,),
+    unit=Unit.SECONDS,
 )
 
 # ------------------------------------------------------------------ data plane
-BUILD_INFO = Metric("redline_build", Kind.INFO, "The running build.", (Label.VERSION,))
+BUILD_INFO = Metric("redline_build", Kind.INFO, "The running build.", (Label.BUILD,))
 RESIDENT_INFO = Metric(
-    "redline_resident", Kind.INFO, "Join on version for role and weights.",
-    (_V, Label.RESIDENT, Label.ROLE, Label.DIGEST),
+    "redline_resident", Kind.INFO,
+    "Join on version for name, role, weights, pool epoch and rung.",
+    (_V, Label.RESIDENT, Label.ROLE, Label.DIGEST, Label.EPOCH, Label.RUNG),
+)  # fmt: skip
+SHOWS_TABLE = Metric(
+    "redline_resident_shows_table", Kind.GAUGE,
+    "1 for a table that the resident's engine can show, 0 for one it cannot; absent until it is "
+    "ready.",
+    (_V, Label.TABLE),
 )  # fmt: skip
 RESIDENT_UP = Metric("redline_resident_up", Kind.GAUGE, "1 while the resident is ready.", (_V,))
 RESIDENT_RESTARTS = Metric(
     "redline_resident_restarts_total", Kind.COUNTER, "Engine processes restarted.", (_V,)
 )
 WEIGHT = Metric(
-    "redline_route_weight_ratio", Kind.GAUGE, "Share of new sessions a resident gets.", (_V,)
+    "redline_route_weight_ratio",
+    Kind.GAUGE,
+    "Share of new sessions a resident gets.",
+    (_V,),
+    unit=Unit.RATIO,
 )
 ROUTE_EPOCH = Metric("redline_route_epoch", Kind.GAUGE, "Raised by each change of route.")
 LEVEL = Metric(
@@ -256,14 +223,25 @@ LEVEL = Metric(
 )
 IN_FLIGHT = Metric("redline_requests_in_flight", Kind.GAUGE, "Requests being served.", (_V,))
 WAITING = Metric("redline_engine_waiting", Kind.GAUGE, "Requests waiting in lanes.", (_V,))
-BUSY = Metric("redline_engine_busy_seconds_total", Kind.COUNTER, "Time in engine steps.", (_V,))
+BUSY = Metric(
+    "redline_engine_busy_seconds_total",
+    Kind.COUNTER,
+    "Time spent in engine steps.",
+    (_V,),
+    unit=Unit.SECONDS,
+)
 STEPS = Metric("redline_engine_steps_total", Kind.COUNTER, "Engine steps.", (_V,))
 SPEECH_SECONDS = Metric(
-    "redline_speech_seconds_total", Kind.COUNTER, "Speech sent to clients.", (_V,)
+    "redline_speech_seconds_total",
+    Kind.COUNTER,
+    "Speech sent to clients.",
+    (_V,),
+    unit=Unit.SECONDS,
 )
 UNDERRUN_SECONDS = Metric(
     "redline_playout_underrun_seconds_total", Kind.COUNTER,
     "Silence a listener to streamed speech, 0.1 s in store, would have heard.", (_V,),
+    unit=Unit.SECONDS,
 )  # fmt: skip
 TRACE_SPANS_DROPPED = Metric(
     "redline_trace_spans_dropped_total", Kind.COUNTER, "Spans of kept traces that were not sent."
@@ -292,7 +270,7 @@ JOURNAL_WRITABLE = Metric(
 )  # fmt: skip
 HEARTBEAT_AGE = Metric(
     "redline_control_watchdog_age_seconds", Kind.GAUGE,
-    "Since the last Watchdog alert came; absent before the first.",
+    "Since the last Watchdog alert came; absent before the first.", unit=Unit.SECONDS,
 )  # fmt: skip
 
 DATA_PLANE: tuple[Metric, ...] = (
@@ -302,9 +280,10 @@ DATA_PLANE: tuple[Metric, ...] = (
     PREFIX_LOOKUP_TOKENS, PREFIX_EVICTIONS, ENCODER_HITS, ENCODER_LOOKUPS, BLOCK_FILL, POOL_EPOCH,
     REUSE_ON, SHADOW_CHECKS, SHADOW_NATS, SHADOW_TOKENS, SHADOW_AGREED, SHADOW_TRIPS, FIRST_OUTPUT,
     OVERDUE, FAULTS, REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED,
-    FAULT_WINDOW_BY_FAULT, DETECTOR_JUDGEMENTS, DETECTOR_CPU, BUILD_INFO, RESIDENT_INFO,
-    RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT, ROUTE_EPOCH, LEVEL, IN_FLIGHT, WAITING, BUSY, STEPS,
-    SPEECH_SECONDS, UNDERRUN_SECONDS, TRACE_SPANS_DROPPED,
+    FAULT_WINDOW_BY_FAULT, FAULT_WINDOW_BOUND, FAULT_WINDOW_BOUND_BY_FAULT, DETECTOR_JUDGEMENTS,
+    DETECTOR_CPU, BUILD_INFO, RESIDENT_INFO, SHOWS_TABLE, RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT,
+    ROUTE_EPOCH, LEVEL, IN_FLIGHT, WAITING, BUSY, STEPS, SPEECH_SECONDS, UNDERRUN_SECONDS,
+    TRACE_SPANS_DROPPED,
 )  # fmt: skip
 CONTROL_PLANE: tuple[Metric, ...] = (
     LEADER_EPOCH, WEBHOOKS, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,
@@ -312,78 +291,6 @@ CONTROL_PLANE: tuple[Metric, ...] = (
 )  # fmt: skip
 ALL: tuple[Metric, ...] = DATA_PLANE + CONTROL_PLANE
 
-
-# ------------------------------------------------------------------ recording rules
-@dataclass(frozen=True)
-class Recorded:
-    """One series derived by a recording rule, `level:metric:operation`; alerts compare these.
-
-    `labels` are all it carries. Absent is unknown: a window without traffic has no ratio.
-    """
-
-    name: str
-    help: str
-    labels: tuple[Label, ...]
-    table: Table
-    column: str
-
-
-_VM = (_V, Label.MILESTONE)
-
-HIT_RATE_BY_CELL = Recorded(
-    "version_layer_modality:redline_kv_residency:ratio",
-    "Attention mass found on the device in time, share of the mass looked up.",
-    (_V, _L, _M), Table.CACHE, "hit_rate",
-)  # fmt: skip
-HIT_RATE = Recorded(
-    "version:redline_kv_residency:ratio",
-    "The same over all layers and modalities, weighted by attention mass: the floor's value.",
-    (_V,), Table.CACHE, "hit_rate",
-)  # fmt: skip
-LIVE_BYTES_BY_VERSION = Recorded(
-    "version:redline_kv_live_bytes:sum",
-    "Live device bytes over all layers and modalities: the memory line's value.",
-    (_V,), Table.CACHE, "gpu_mem_gb",
-)  # fmt: skip
-FIRST_OUTPUT_P50 = Recorded(
-    "version_milestone:redline_first_output_seconds:p50",
-    "Interpolated, to look at; no alert compares it.", _VM, Table.LATENCY, "p50",
-)  # fmt: skip
-FIRST_OUTPUT_P95 = Recorded(
-    "version_milestone:redline_first_output_seconds:p95",
-    "Interpolated, to look at; no alert compares it.", _VM, Table.LATENCY, "p95",
-)  # fmt: skip
-FIRST_OUTPUT_P99 = Recorded(
-    "version_milestone:redline_first_output_seconds:p99",
-    "Interpolated, to look at; no alert compares it.", _VM, Table.LATENCY, "p99",
-)  # fmt: skip
-FIRST_OUTPUT_REQUESTS = Recorded(
-    "version_milestone:redline_first_output:requests",
-    "Requests that had their first output by the degrade line or crossed it, in the window.",
-    _VM, Table.LATENCY, "requests",
-)  # fmt: skip
-OVERDUE_SHARE = Recorded(
-    "version_milestone:redline_first_output_overdue:ratio",
-    "Share of those that crossed the degrade line, with or without their output.",
-    _VM, Table.LATENCY, "over",
-)  # fmt: skip
-SLOW_SHARE = Recorded(
-    "version_milestone:redline_first_output_slow:ratio",
-    "Share of those without their output by the first-packet line.", _VM, Table.LATENCY, "slow",
-)  # fmt: skip
-FAULT_RATE = Recorded(
-    "version:redline_faulted:ratio", "Faulted requests, share of the ring.",
-    (_V,), Table.FAULTS, "rate",
-)  # fmt: skip
-FAULT_RATE_BY_FAULT = Recorded(
-    "version_fault:redline_faulted:ratio", "Requests with this hard fault, share of the ring.",
-    (_V, Label.FAULT), Table.FAULTS, "rate",
-)  # fmt: skip
-RECORDED: tuple[Recorded, ...] = (
-    HIT_RATE_BY_CELL, HIT_RATE, LIVE_BYTES_BY_VERSION, FIRST_OUTPUT_P50, FIRST_OUTPUT_P95,
-    FIRST_OUTPUT_P99, FIRST_OUTPUT_REQUESTS, OVERDUE_SHARE, SLOW_SHARE, FAULT_RATE,
-    FAULT_RATE_BY_FAULT,
-)  # fmt: skip
 
 _BASE_BOUNDS = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.234, 0.25, 0.3, 0.35, 0.4,
                 0.5, 0.7, 1.0, 2.0, 5.0, 10.0)  # fmt: skip

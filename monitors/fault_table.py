@@ -1,23 +1,54 @@
 """Table 3: lip desync, truncated speech, corrupted video per 10,000 finished requests (S4.3)."""
 
 from collections import Counter, deque
+from collections.abc import Iterable
+from functools import lru_cache
 
 from monitors.contract import Count, FaultFound, Wire
-from monitors.labels import Fault, Grade, Origin, Outcome
+from monitors.intervals import exact_interval
+from monitors.labels import Fault, Grade, Mark, Origin, Outcome
 from monitors.redlines import RedLines
+
+Marks = dict[Fault, Mark]
+Counted = tuple[tuple[Fault | None, Mark], ...]
+_WORST = tuple(Mark)  # worst first
+# A ring asks for the same few intervals at every scrape.
+_interval = lru_cache(maxsize=256)(exact_interval)
 
 
 class FaultRow(Wire, frozen=True):
-    """One version and fault. `soft` and `input_only` count verdicts of all time: shown, never
-    judged; the rest is of the ring."""
+    """One version and fault. All of it is of the ring, and each request of the ring is in at most
+    one of `faulted` (hard), `soft` and `input_only`: by the worst that was found of it."""
 
     version: str
     fault: Fault | None  # None: any fault, and requests that failed or were lost
     requests: Count
     faulted: Count
     rate: float | None  # None: no request has finished yet
+    rate_low: float | None  # the exact 95 % interval of the rate, Clopper and Pearson's
+    rate_high: float | None
     soft: Count
     input_only: Count
+
+
+def counts(found: FaultFound) -> bool:
+    """Whether a verdict counts against the red line: hard, and not of the input."""
+    return _mark(found) is Mark.HARD
+
+
+def marks_of(found: Iterable[FaultFound]) -> Marks:
+    """The worst mark of each fault among the verdicts on one request."""
+    marks: Marks = {}
+    for each in found:
+        mark = _mark(each)
+        marks[each.fault] = min(mark, marks.get(each.fault, mark), key=_WORST.index)
+    return marks
+
+
+def _mark(found: FaultFound) -> Mark:
+    if found.origin is Origin.INPUT:
+        return Mark.INPUT_ONLY
+    return Mark.HARD if found.grade is Grade.HARD else Mark.SOFT
 
 
 class FaultTable:
@@ -25,29 +56,24 @@ class FaultTable:
 
     def __init__(self, lines: RedLines) -> None:
         self._window = lines.faults.window_requests
-        self._versions: dict[str, _Version] = {}
+        self._versions: dict[str, _Ring] = {}
 
     def finish(
-        self, version: str, outcome: Outcome, faulted: bool, faults: frozenset[Fault] = frozenset()
+        self, version: str, outcome: Outcome, faulted: bool, marks: Marks | None = None
     ) -> None:
-        """One request ended. `faults`: its hard faults that did not come in with the input.
+        """One request ended. `marks`: what was found of it.
 
         Raises `ValueError` where `faulted` contradicts the rest, and for a refused request: it
         never reached a resident, so it is no evidence about a version.
         """
+        marks = marks or {}
         if outcome is Outcome.REFUSED:
             raise ValueError("a refused request has no place in the fault table: do not finish it")
-        if faulted != (bool(faults) or outcome in (Outcome.FAILED, Outcome.LOST)):
-            raise ValueError(f"{outcome} with {sorted(faults)} cannot have faulted={faulted}")
-        self._of(version).finish(faulted, faults)
-
-    def fault(self, version: str, found: FaultFound) -> None:
-        """Count a detector's verdict for show; judgement follows from `finish` alone."""
-        counts = self._of(version)
-        if found.origin is Origin.INPUT:
-            counts.input_only[found.fault] += 1
-        elif found.grade is Grade.SOFT:
-            counts.soft[found.fault] += 1
+        if faulted != (Mark.HARD in marks.values() or outcome in (Outcome.FAILED, Outcome.LOST)):
+            raise ValueError(f"{outcome} with {marks} cannot have faulted={faulted}")
+        if version not in self._versions:
+            self._versions[version] = _Ring(self._window)
+        self._versions[version].add(_counted(faulted, marks))
 
     def rows(self) -> tuple[FaultRow, ...]:
         """The table: by version, one row of any fault, then one of each."""
@@ -61,45 +87,40 @@ class FaultTable:
         """Drop a version that is gone for good."""
         self._versions.pop(version, None)
 
-    def _of(self, version: str) -> "_Version":
-        if version not in self._versions:
-            self._versions[version] = _Version(self._window)
-        return self._versions[version]
+
+def _counted(faulted: bool, marks: Marks) -> Counted:
+    """Where one request counts: once in the row of any fault, once in that of each it has."""
+    if not faulted and not marks:
+        return ()
+    worst = Mark.HARD if faulted else min(marks.values(), key=_WORST.index)
+    return ((None, worst), *marks.items())
 
 
-class _Version:
+class _Ring:
     """Running counts beside the ring, so that neither a request nor a row scans it."""
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._ring: deque[tuple[bool, frozenset[Fault]]] = deque()
-        self._faulted = 0
-        self._by_fault: Counter[Fault] = Counter()
-        self.soft: Counter[Fault] = Counter()
-        self.input_only: Counter[Fault] = Counter()
+        self._ring: deque[Counted] = deque()
+        self._counts: Counter[tuple[Fault | None, Mark]] = Counter()
 
-    def finish(self, faulted: bool, faults: frozenset[Fault]) -> None:
-        self._ring.append((faulted, faults))
-        self._faulted += faulted
-        self._by_fault.update(faults)
+    def add(self, counted: Counted) -> None:
+        self._ring.append(counted)
+        self._counts.update(counted)
         if len(self._ring) > self._window:
-            old_faulted, old_faults = self._ring.popleft()
-            self._faulted -= old_faulted
-            self._by_fault.subtract(old_faults)
+            self._counts.subtract(self._ring.popleft())
 
     def row(self, version: str, fault: Fault | None) -> FaultRow:
-        requests = len(self._ring)
-        faulted = self._faulted if fault is None else self._by_fault[fault]
+        requests, faulted = len(self._ring), self._counts[fault, Mark.HARD]
+        low, high = _interval(faulted, requests) if requests else (None, None)
         return FaultRow(
             version=version,
             fault=fault,
             requests=requests,
             faulted=faulted,
             rate=faulted / requests if requests else None,
-            soft=_count(self.soft, fault),
-            input_only=_count(self.input_only, fault),
+            rate_low=low,
+            rate_high=high,
+            soft=self._counts[fault, Mark.SOFT],
+            input_only=self._counts[fault, Mark.INPUT_ONLY],
         )
-
-
-def _count(counter: Counter[Fault], fault: Fault | None) -> int:
-    return counter.total() if fault is None else counter[fault]

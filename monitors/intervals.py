@@ -1,11 +1,14 @@
 """Exact confidence intervals of a share, without a statistics library on the serving path."""
 
 import math
-from collections.abc import Callable
+from statistics import NormalDist
 
 _TINY = 1e-300
 _PRECISE = 1e-15
 _MOST_TERMS = 10_000
+_MOST_STEPS = 200
+_PRECISE_STEP = 1e-7  # the next one would be of its square
+_FAR = 700.0  # a logit beyond which the exponential overflows
 
 
 def exact_interval(hits: int, of: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -16,8 +19,8 @@ def exact_interval(hits: int, of: int, confidence: float = 0.95) -> tuple[float,
     if not (0 <= hits <= of and of > 0 and 0.0 < confidence < 1.0):
         raise ValueError(f"no interval of {hits} hits in {of} at confidence {confidence}")
     tail = (1.0 - confidence) / 2.0
-    low = 0.0 if hits == 0 else _root(lambda p: at_least(hits, of, p) - tail)
-    high = 1.0 if hits == of else _root(lambda p: at_least(hits + 1, of, p) - (1.0 - tail))
+    low = 0.0 if hits == 0 else _quantile(tail, float(hits), float(of - hits + 1))
+    high = 1.0 if hits == of else _quantile(1.0 - tail, float(hits + 1), float(of - hits))
     return low, high
 
 
@@ -26,15 +29,30 @@ def at_least(hits: int, of: int, p: float) -> float:
     return 1.0 if hits <= 0 else _beta(float(hits), float(of - hits + 1), p)
 
 
-def _root(rising: Callable[[float], float]) -> float:
-    """Where a function that rises from below 0 at 0 to above 0 at 1 crosses it."""
-    low, high = 0.0, 1.0
-    while high - low > _PRECISE * max(high, 1e-12):
-        middle = (low + high) / 2.0
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if rising(middle) < 0.0 else (low, middle)
-    return (low + high) / 2.0
+def _quantile(share: float, a: float, b: float) -> float:
+    """The p at which I_p(a, b) is `share`: Newton's way in the logit of p, never out of a bracket.
+
+    Scrapes wait for this, and bisection takes ten times as long.
+    """
+    if min(a, b) == 1.0:  # nothing was hit, or all but nothing: it has a closed form
+        return -math.expm1(math.log1p(-share) / b) if a == 1.0 else share ** (1.0 / a)
+    low, high, log_beta = 0.0, 1.0, math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    step = -NormalDist().inv_cdf(share) * math.sqrt(1.0 / a + 1.0 / b)
+    p = _logistic(math.log(a / b) - step)
+    for _ in range(_MOST_STEPS):
+        off = _beta(a, b, p) - share
+        low, high = (low, p) if off > 0.0 else (p, high)
+        slope = math.exp(a * math.log(p) + b * math.log1p(-p) - log_beta)
+        step = off / slope if slope > 0.0 else math.inf
+        after = _logistic(math.log(p) - math.log1p(-p) - step)
+        if abs(step) < _PRECISE_STEP:
+            return after
+        p = after if low < after < high else (low + high) / 2.0
+    raise ArithmeticError(f"no quantile {share} of the beta distribution at {a}, {b}")
+
+
+def _logistic(logit: float) -> float:
+    return 1.0 / (1.0 + math.exp(-logit)) if logit > -_FAR else 0.0
 
 
 def _beta(a: float, b: float, x: float) -> float:

@@ -67,6 +67,14 @@ class Judgement(StrEnum):
     ABSTAINED = "abstained"
 
 
+class Mark(StrEnum):
+    """The worst that was found of a request, as the fault table counts it: each request once."""
+
+    HARD = "hard"
+    SOFT = "soft"
+    INPUT_ONLY = "input_only"  # came in with the input, and nothing of ours is wrong with it
+
+
 class Outcome(StrEnum):
     """How a request ended."""
 

@@ -1,5 +1,8 @@
 """The ladder's named rungs: the default order in which fidelity is given up (DESIGN 7)."""
 
+from enum import IntEnum
+from itertools import product
+
 from monitors.contract import Admission, KvRung, Level, MediaRung, Shed
 
 RUNGS: tuple[Level, ...] = (
@@ -11,3 +14,17 @@ RUNGS: tuple[Level, ...] = (
     Level(shed=Shed.ON, media=MediaRung.P160_8K, kv=KvRung.INT8, admission=Admission.LIMITED),
 )
 """Rung 0 is full fidelity; each one gives up one part more than the one before."""
+
+
+def name_of(level: Level) -> str:
+    """A level in a word: what it gives up, as `p360_8k+int8`; `full` for nothing."""
+    parts: tuple[IntEnum, ...] = (level.media, level.kv, level.admission)
+    given_up = [part.name.lower() for part in parts if part] + ["shed"] * bool(level.shed)
+    return "+".join(given_up) or "full"
+
+
+NAMES: tuple[str, ...] = tuple(
+    name_of(Level(media=media, kv=kv, shed=shed, admission=admission))
+    for media, kv, shed, admission in product(MediaRung, KvRung, Shed, Admission)
+)
+"""Every level there can be."""

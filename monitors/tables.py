@@ -3,15 +3,25 @@
 import msgspec
 
 from monitors.cache_table import CacheRow, CacheSummary, CacheTable
-from monitors.contract import Wire
+from monitors.contract import Count, Wire
 from monitors.fault_table import FaultRow, FaultTable
 from monitors.latency_table import LatencyRow, LatencyTable
+from monitors.redlines import RedLines
+
+
+class Windows(Wire, frozen=True):
+    """What each table's shares and quantiles are taken over; recording rules take the same."""
+
+    cache_s: float  # the last seconds
+    latency_s: float
+    fault_requests: Count  # the last finished requests of each version
 
 
 class Tables(Wire, frozen=True):
     """All three tables at calendar time `wall`. `None` in a row is unknown, never zero."""
 
     wall: float
+    windows: Windows
     cache: tuple[CacheRow, ...]
     cache_summary: tuple[CacheSummary, ...]
     latency: tuple[LatencyRow, ...]
@@ -22,15 +32,31 @@ class Tables(Wire, frozen=True):
         return msgspec.json.encode(self)
 
 
+def windows(lines: RedLines) -> Windows:
+    """What the red lines say that tables are taken over."""
+    return Windows(
+        cache_s=lines.cache.hold_s,
+        latency_s=lines.latency.window_s,
+        fault_requests=lines.faults.window_requests,
+    )
+
+
 def snapshot(
-    cache: CacheTable, latency: LatencyTable, faults: FaultTable, *, now: float, wall: float
+    cache: CacheTable,
+    latency: LatencyTable,
+    faults: FaultTable,
+    lines: RedLines,
+    *,
+    now: float,
+    wall: float,
 ) -> Tables:
     """The tables as they stand at `now` (monotonic seconds)."""
     return Tables(
         wall=wall,
+        windows=windows(lines),
         cache=cache.rows(now),
         cache_summary=cache.summaries(now),
-        latency=latency.rows(),
+        latency=latency.rows(now),
         faults=faults.rows(),
     )
 

@@ -186,12 +186,16 @@ def send(
 def tables(
     once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The tables as JSON; implies --once.")
+        bool, typer.Option("--json", help="The tables as JSON on one line; implies --once.")
     ] = False,
     lines: LinesFile = None,
     state_dir: StateDir = STATE_DIR,
 ) -> None:
-    """The three tables, live: cache, latency, faults."""
+    """The three tables, live: cache, latency, faults.
+
+    Exit codes: 0, they were shown, whatever is in them; 1, the stack does not answer; 2, wrong
+    usage. In JSON null is unknown.
+    """
     import msgspec
     from rich.console import Console
 

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
 from monitors.fault_table import FaultRow
-from monitors.latency_table import LatencyRow
+from monitors.latency_table import MEASURED_FROM
 from monitors.redlines import RedLines
 from monitors.tables import Tables
 from redline.client import ask
@@ -33,9 +34,7 @@ def follow(stack: Stack, lines: RedLines, period_s: float = 1.0) -> None:
 def draw(tables: Tables, lines: RedLines) -> Group:
     """The three tables, each value coloured by its red line; the one with many rows last, for a
     terminal that is too low for it."""
-    return Group(
-        _latency(tables.latency, lines), _faults(tables.faults, lines), _cache(tables, lines)
-    )
+    return Group(_latency(tables, lines), _faults(tables, lines), _cache(tables, lines))
 
 
 def _value(value: float | None, text: Callable[[float], str], bad: bool) -> str:
@@ -47,7 +46,8 @@ def _value(value: float | None, text: Callable[[float], str], bad: bool) -> str:
 def _cache(tables: Tables, lines: RedLines) -> Table:
     """Each version in sum, as the cache rule sees it, then its cells; those never used are left
     out."""
-    table = Table(title="cache (S4.1)", title_justify="left")
+    window = f"hit rate of the last {tables.windows.cache_s:g} s"
+    table = Table(title=f"cache (S4.1), {window}", title_justify="left")
     for name in ("version", "layer_id", "modal", "entropy_th", "hit_rate", "gpu_mem_gb"):
         table.add_column(name, justify="left" if name in ("version", "modal") else "right")
     for total in tables.cache_summary:
@@ -63,36 +63,75 @@ def _cache(tables: Tables, lines: RedLines) -> Table:
     return table
 
 
-def _hits_and_memory(hit_rate: float | None, gb: float, lines: RedLines) -> tuple[str, str]:
+def _hits_and_memory(hit_rate: float | None, gb: float | None, lines: RedLines) -> tuple[str, str]:
     bad = hit_rate is not None and hit_rate < lines.cache.hit_rate_floor
-    return _value(hit_rate, lambda v: f"{v:.1%}", bad), f"{gb:.6f}"
+    return _value(hit_rate, lambda v: f"{v:.1%}", bad), UNKNOWN if gb is None else f"{gb:.6f}"
 
 
-def _latency(rows: tuple[LatencyRow, ...], lines: RedLines) -> Table:
-    table = Table(title="latency, seconds (S4.2)", title_justify="left")
-    for name in ("version", "milestone", "count", "p50", "p95", "p99", "over"):
-        table.add_column(name, justify="left" if name in ("version", "milestone") else "right")
-    line = lines.latency.degrade_s
-    for row in rows:
+def _latency(tables: Tables, lines: RedLines) -> Table:
+    latency = lines.latency
+    title = f"latency (S4.2), seconds, of the last {tables.windows.latency_s:g} s"
+    over, slow = (f">{s * 1000:.0f}ms" for s in (latency.degrade_s, latency.first_packet_s))
+    table = _table(title, ("version", "milestone"), "reqs", "p50", "p95", "p99", over, slow, "ever")
+    for row in tables.latency:
         quantiles = [
-            _value(q, lambda v: f"{v:.3f}", q is not None and q > line)
+            _value(q, lambda v: f"{v:.3f}", q is not None and q > latency.degrade_s)
             for q in (row.p50_s, row.p95_s, row.p99_s)
         ]
-        table.add_row(row.version, row.milestone, str(row.count), *quantiles, str(row.over))
+        shares = [
+            _share(row.over_share, latency.degrade_exceedance),
+            _share(row.slow_share, latency.first_packet_exceedance),
+        ]
+        ever = f"{row.over}/{row.count}"
+        table.add_row(
+            row.version, _words(row.milestone), str(row.requests), *quantiles, *shares, ever
+        )
+    measured = [f"{_words(milestone)}: {words}" for milestone, words in MEASURED_FROM.items()]
+    ever = f"ever: requests past {latency.degrade_s * 1000:.0f} ms / outputs that came"
+    table.caption, table.caption_justify = "\n".join([*measured, ever]), "left"
     return table
 
 
-def _faults(rows: tuple[FaultRow, ...], lines: RedLines) -> Table:
-    table = Table(title="faults, last 10,000 requests (S4.3)", title_justify="left")
-    for name in ("version", "fault", "requests", "faulted", "rate"):
-        table.add_column(name, justify="left" if name in ("version", "fault") else "right")
-    for row in rows:
-        bad = row.rate is not None and row.rate > lines.faults.rate
+def _faults(tables: Tables, lines: RedLines) -> Table:
+    title = f"faults (S4.3), of the last {tables.windows.fault_requests:,} requests"
+    table = _table(
+        title, ("version", "fault"), "requests", "hard", "soft", "input", "hard rate", "95 %"
+    )
+    for row in tables.faults:
         table.add_row(
             row.version,
-            row.fault or "any",
+            _words(row.fault or "any"),
             str(row.requests),
             str(row.faulted),
-            _value(row.rate, lambda v: f"{v:.2%}", bad),
+            str(row.soft),
+            str(row.input_only),
+            _share(row.rate, lines.faults.rate),
+            _interval(row),
         )
+    return table
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _interval(row: FaultRow) -> str:
+    if row.rate_low is None or row.rate_high is None:
+        return UNKNOWN
+    return f"{row.rate_low:.2%}-{row.rate_high:.2%}"
+
+
+def _share(share: float | None, line: float) -> str:
+    return _value(share, lambda v: f"{v:.2%}", share is not None and share > line)
+
+
+def _table(title: str, keys: tuple[str, ...], *numbers: str) -> Table:
+    """For a terminal of 80 columns: words on the left, numbers on the right."""
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    for key in keys:
+        table.add_column(key, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
     return table

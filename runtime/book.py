@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 
 from monitors import catalog, tables
 from monitors.cache_table import CacheTable
-from monitors.catalog import Metric
 from monitors.contract import (
     EvidenceBody,
     FaultFound,
@@ -21,14 +20,15 @@ from monitors.contract import (
 from monitors.detectors.finding import Finding
 from monitors.evidence import EvidenceLog
 from monitors.exposition import Exposition
-from monitors.fault_table import FaultTable
-from monitors.labels import Detector, Fault, Judgement, Milestone, Outcome
+from monitors.fault_table import FaultTable, marks_of
+from monitors.labels import Detector, Judgement, Milestone, Outcome
 from monitors.latency_table import LatencyTable
+from monitors.metric import Metric, Table
 from monitors.redlines import RedLines
 from monitors.tables import Tables
 from monitors.tracing import Tracing
 from runtime.requests import Requests
-from runtime.residents.port import Snapshot
+from runtime.residents.port import Capabilities, Snapshot
 from runtime.stamp import Stamp
 
 WARM_AFTER = 20  # requests of one pool epoch
@@ -59,7 +59,7 @@ class Book:
     ) -> None:
         self.requests = requests or Requests(Tracing(), clock=clock, wall=wall)
         self.evidence = EvidenceLog(incarnation, wall=wall)
-        self.exposition = Exposition(registry, lines, catalog.DATA_PLANE)
+        self.exposition = Exposition(registry, lines, catalog.DATA_PLANE, wall=wall)
         self.cache = CacheTable(lines)
         self.latency = LatencyTable(lines, clock=clock)
         self.faults = FaultTable(lines)
@@ -85,7 +85,12 @@ class Book:
     def tables(self) -> Tables:
         """The three tables as they are now."""
         return tables.snapshot(
-            self.cache, self.latency, self.faults, now=self._clock(), wall=self._wall()
+            self.cache,
+            self.latency,
+            self.faults,
+            self._lines,
+            now=self._clock(),
+            wall=self._wall(),
         )
 
     def reached(self, stamp: Stamp, milestone: Milestone, seconds: float) -> None:
@@ -116,19 +121,20 @@ class Book:
     def _fault(self, stamp: Stamp, found: FaultFound) -> None:
         self.note(stamp, found)
         if not stamp.operator:
-            self.faults.fault(stamp.version, found)
             labels = (stamp.version, found.fault, found.grade, found.origin)
-            self.exposition.counter(catalog.FAULTS).inc(*labels)
+            trace_id = self.requests.exemplar(stamp)
+            self.exposition.counter(catalog.FAULTS).inc(*labels, trace_id=trace_id)
 
-    def finished(self, stamp: Stamp, ending: RequestFinished, faults: Iterable[Fault]) -> None:
-        """A request that reached a resident ended. `faults`: its hard ones of our own making."""
+    def finished(self, stamp: Stamp, ending: RequestFinished, found: Iterable[FaultFound]) -> None:
+        """A request that reached a resident ended. `found`: all that detectors said of it."""
         self.note(stamp, ending)
         self._served[stamp.version, stamp.pool_epoch] += 1
         if stamp.operator:
             return
         self.exposition.counter(catalog.REQUESTS).inc(stamp.version, ending.outcome)
         if ending.outcome is not Outcome.REFUSED:
-            self.faults.finish(stamp.version, ending.outcome, ending.faulted, frozenset(faults))
+            marks = marks_of(found)
+            self.faults.finish(stamp.version, ending.outcome, ending.faulted, marks)
 
     def flushed(self, version: str) -> None:
         """A version's pool was emptied and has a new epoch: table 3 speaks of the present one.
@@ -160,6 +166,7 @@ class Book:
     def snapshot(self, version: str, snapshot: Snapshot) -> None:
         """An engine's newest numbers (table 1 and its scheduler)."""
         self.cache.update(version, snapshot.cells, self._clock(), snapshot.reuse)
+        self.exposition.prepare()
         for counter, total in (
             (catalog.PREFIX_HIT_TOKENS, snapshot.prefix_hit_tokens),
             (catalog.PREFIX_LOOKUP_TOKENS, snapshot.prefix_lookup_tokens),
@@ -178,6 +185,14 @@ class Book:
         for gauge, read in _ENGINE_GAUGES:
             self.exposition.gauge(gauge).set(read(snapshot), version)
 
+    def shows(self, version: str, able: Capabilities) -> None:
+        """Which tables a resident that has become ready can show. The gateway itself measures
+        what first outputs and faults need."""
+        shown = self.exposition.gauge(catalog.SHOWS_TABLE)
+        for table in Table:
+            known = able.observes_residency if table is Table.CACHE else True
+            shown.set(float(known), version, table)
+
     def lost_sight(self, version: str) -> None:
         """The engine is gone: what only it knows is unknown until the next one speaks, and that
         one starts cold, whatever its pool epoch is."""
@@ -185,6 +200,8 @@ class Book:
             del self._served[key]
         for gauge, _ in _ENGINE_GAUGES:
             self.exposition.gauge(gauge).set(None, version)
+        for table in Table:
+            self.exposition.gauge(catalog.SHOWS_TABLE).set(None, version, table)
 
     def note(self, stamp: Stamp, body: EvidenceBody) -> None:
         """One entry of the evidence log, and of what is remembered of its request."""

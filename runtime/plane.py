@@ -16,6 +16,7 @@ from monitors import catalog, tracing
 from monitors.contract import KvRung, Level, Name, Observed, ResidentChanged, ResidentStatus, Route
 from monitors.detectors.speech import SpeechAudit
 from monitors.labels import ResidentState, Role
+from monitors.rungs import name_of
 from runtime.book import Book
 from runtime.fence import FenceFile
 from runtime.levels import Levels
@@ -239,7 +240,8 @@ class DataPlane:
             if role is None or status.weights_digest is None:
                 info.forget(version)  # it may have had a role before
             else:
-                info.set(version, status.name, role, status.weights_digest)
+                epoch = "" if status.pool_epoch is None else str(status.pool_epoch)
+                info.set(version, status.name, role, status.weights_digest, epoch, name_of(level))
         return self.book.exposition.render(accept)
 
     # ------------------------------------------------------------ reflexes
@@ -284,6 +286,7 @@ class DataPlane:
         self._applied.pop(name, None)
         self._trouble.pop(name, None)
         self._pool_epochs[name] = ready.pool_epoch
+        self.book.shows(self.versions[name], ready.capabilities)
         self.note_change(name, f"ready with pool epoch {ready.pool_epoch}")
 
     def _took_snapshot(self, name: Name, snapshot: Snapshot) -> None:

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 
-from monitors.contract import RequestFinished, ResidencySampled
+from monitors.contract import FaultFound, RequestFinished, ResidencySampled
 from monitors.detectors import model_clock, operations
 from monitors.detectors.finding import Finding, examine
 from monitors.detectors.playout import PlayoutClock
 from monitors.detectors.speech import SpeechAudit
-from monitors.labels import Detector, Fault, Grade, Milestone, Origin, Outcome
+from monitors.fault_table import counts
+from monitors.labels import Detector, Milestone, Outcome
 from monitors.redlines import LatencyLines
 from runtime.book import Book
 from runtime.openai_answer import SPEECH_HZ
@@ -49,7 +50,7 @@ class Watch:
         self._clock = clock
         self._lines_s = sorted({lines.first_packet_s, lines.degrade_s})
         self._crossed: set[tuple[Milestone, float]] = set()
-        self._faults: set[Fault] = set()
+        self._found: list[FaultFound] = []
         self._text: list[str] = []
         self._speech = Milestone.FIRST_AUDIO_PACKET in self.first_output
         self._audit = speech
@@ -74,9 +75,7 @@ class Watch:
         """Detectors spoke; what came in with the input is shown and never counts."""
         for finding in findings:
             self._book.judged(self.stamp, finding)
-            for fault in finding.faults:
-                if fault.grade is Grade.HARD and fault.origin is not Origin.INPUT:
-                    self._faults.add(fault.fault)
+            self._found += finding.faults
 
     def prefilled(self, event: VideoPrefilled) -> None:
         """The first key frame is in the Thinker."""
@@ -124,14 +123,15 @@ class Watch:
 
     def _end(self, finished: Finished | None, findings: tuple[Finding, ...] = ()) -> None:
         self.judged(*findings)
-        faulted = bool(self._faults) or self.outcome in (Outcome.FAILED, Outcome.LOST)
+        lost = self.outcome in (Outcome.FAILED, Outcome.LOST)
+        faulted = lost or any(map(counts, self._found))
         ending = RequestFinished(
             outcome=self.outcome,
             faulted=faulted,
             cached_tokens=finished.cached_tokens if finished else None,
             prompt_tokens=finished.prompt_tokens if finished else None,
         )
-        self._book.finished(self.stamp, ending, self._faults)
+        self._book.finished(self.stamp, ending, self._found)
         underrun_s = 0.0 if self._playout is None else self._playout.underrun_s
         self._book.played(self.stamp, self._audit.samples / SPEECH_HZ, underrun_s)
 

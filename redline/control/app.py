@@ -20,6 +20,7 @@ from alerts.receiver import WebhookError, is_authorised
 from monitors import catalog, logs
 from monitors.contract import Refusal, Wire
 from monitors.journal import Journal, JournalUnwritable, StaleLeader
+from monitors.metric import CLOSED, Label
 from redline.control.api import JournalLine, StartAnswer, StartOrder, VerbOrder
 from redline.control.ladder_keeper import LadderKeeper
 from redline.control.plane import ControlPlane
@@ -126,7 +127,7 @@ def _journal_lines(journal: Journal, newest: int, told: bool) -> list[JournalLin
 
 def _add_webhook(app: FastAPI, plane: ControlPlane) -> None:
     counter = plane.exposition.counter(catalog.WEBHOOKS)
-    for result in catalog.CLOSED[catalog.Label.RESULT]:
+    for result in CLOSED[Label.RESULT]:
         counter.start(result)
 
     @app.post("/alerts")

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from runtime.engine.build import EngineSettings
     from runtime.engine.engine import Engine
 
-SNAPSHOT_S = 1.0
+SNAPSHOT_S, LONGEST_PAUSE_S = 1.0, 5.0
+# Of the time, at most: what a large pool's numbers and the check of its books take, steps wait.
+SNAPSHOT_SHARE, CHECK_SHARE = 1 / 300, 1 / 1000
 IDLE_POLL_MS = 200
 MEGABYTE = 1_000_000
 _PR_SET_PDEATHSIG = 1
@@ -74,7 +76,7 @@ class Worker:
         self._poller = zmq.Poller()
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(watched, zmq.POLLIN)
-        self._snapshot_due = clock()
+        self._snapshot_due = self._check_due = clock()
         self._open = True
 
     def run(self) -> None:
@@ -85,8 +87,19 @@ class Worker:
             for event in self._engine.step():
                 self._send(0, event)
             if self._clock() >= self._snapshot_due:
-                self._snapshot_due = self._clock() + SNAPSHOT_S
-                self._send(0, self._engine.snapshot())
+                self._tell()
+
+    def _tell(self) -> None:
+        """Send the engine's numbers. Its books are checked less often: that takes longer."""
+        began = self._clock()
+        checked = began >= self._check_due
+        self._send(0, self._engine.snapshot(checked=checked))
+        now, pause_s = self._clock(), SNAPSHOT_S
+        if checked:
+            self._check_due = now + (now - began) / CHECK_SHARE
+        else:
+            pause_s = max(pause_s, (now - began) / SNAPSHOT_SHARE)
+        self._snapshot_due = now + min(pause_s, LONGEST_PAUSE_S)
 
     def _poll(self, timeout_ms: int) -> None:
         """Take in what has come, waiting at most `timeout_ms` for the first of it."""

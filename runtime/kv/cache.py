@@ -335,11 +335,15 @@ class KvCache(Generic[T]):
         sequence.states[start : start + len(part)] = part
 
     def _take_in(self, sequence: Sequence, start: int, seen: Observation) -> None:
-        codes = sequence.table.codes[start:]
         self.entropy.write(sequence.row, start, seen.nats)
-        self.residency.add_entropy(seen.nats, codes)
+        self._record(sequence, start, seen)
+
+    def _record(self, sequence: Sequence, start: int, seen: Observation) -> None:
+        """For table 1; reuse and pressure go by the rest."""
+        codes = sequence.table.codes[start:]
+        self.residency.entropy.add(seen.nats, codes)
         if seen.sample is not None:
-            self.residency.add_token_entropy(seen.sample.token_nats, codes)
+            self.residency.token_entropy.add(seen.sample.token_nats, codes)
             self._take_in_masses(sequence, start, seen.sample)
 
     def _take_in_masses(self, sequence: Sequence, start: int, seen: Sample) -> None:

@@ -1,9 +1,9 @@
 """Table 1 as the engine knows it: a cell for each layer and modality (S4.1)."""
 
 from collections.abc import Iterable
+from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monitors.cache_table import CacheCell
 from runtime.kv.pool import PagePool
@@ -17,32 +17,16 @@ def cells(
     pool: PagePool, seen: ResidencyTable, reuse: ReusePolicy, running: Iterable[Sequence]
 ) -> tuple[CacheCell, ...]:
     """All cells, layer by layer; aliases are those of running sequences."""
-    account, aliased = pool.account(), _aliases(running, pool.layers)
+    account = pool.account()
+    aliased = sum((s.table.aliases for s in running), np.zeros_like(account.live))
+    columns = (
+        seen.hit, seen.lookup, seen.entropy.nats, seen.entropy.tokens, seen.token_entropy.nats,
+        seen.token_entropy.tokens, account.live, account.evictable, account.host, aliased,
+    )  # fmt: skip
+    rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
+    places = product(range(pool.layers), MODALITIES)
+    # By position, in the order of its fields: steps wait until all of them are there.
     return tuple(
-        CacheCell(
-            layer=layer,
-            modality=modality,
-            entropy_th=reuse.threshold(layer, modality),
-            hit_mass=float(seen.hit[layer, code]),
-            lookup_mass=float(seen.lookup[layer, code]),
-            entropy_sum=float(seen.entropy_sum[layer, code]),
-            entropy_count=int(seen.entropy_count[layer, code]),
-            token_entropy_sum=float(seen.token_sum[layer, code]),
-            token_entropy_count=int(seen.token_count[layer, code]),
-            live_bytes=int(account.live[layer, code]),
-            evictable_bytes=int(account.evictable[layer, code]),
-            host_bytes=int(account.host[layer, code]),
-            alias_pages=int(aliased[layer, code]),
-        )
-        for layer in range(pool.layers)
-        for code, modality in enumerate(MODALITIES)
+        CacheCell(layer, modality, reuse.threshold(layer, modality), *row)
+        for (layer, modality), row in zip(places, rows, strict=True)
     )
-
-
-def _aliases(running: Iterable[Sequence], layers: int) -> NDArray[np.int64]:
-    """Page-table entries `(layers, modalities)` that point at the layer below's page."""
-    counts = np.zeros((layers, len(MODALITIES)), np.int64)
-    for sequence in running:
-        for block in sequence.table.blocks:
-            counts[block.aliased, block.modality] += 1
-    return counts

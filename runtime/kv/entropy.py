@@ -52,7 +52,7 @@ class EntropyBuffer:
     _FIRST = 256
 
     def __init__(self, layers: int) -> None:
-        self.values = np.full((0, layers, self._FIRST), np.nan, np.float32)
+        self.values = _undefined(0, layers, self._FIRST)
         self._free: list[int] = []
 
     def open(self) -> int:
@@ -87,5 +87,10 @@ class EntropyBuffer:
 
     def _resize(self, batch: int, seq: int) -> None:
         old = self.values
-        self.values = np.full((batch, old.shape[1], seq), np.nan, np.float32)
+        self.values = _undefined(batch, old.shape[1], seq)
         self.values[: len(old), :, : old.shape[2]] = old
+
+
+def _undefined(batch: int, layers: int, seq: int) -> NDArray[np.float32]:
+    """All NaN. A token's layers lie side by side: that is how a decode step writes them."""
+    return np.full((batch, seq, layers), np.nan, np.float32).transpose(0, 2, 1)

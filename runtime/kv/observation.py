@@ -84,6 +84,5 @@ def sample(
     received: Mass, modality: NDArray[np.int64], in_time: NDArray[np.bool_], token_nats: Nats
 ) -> Sample:
     """`received` and `in_time` `(layers, blocks)`, `modality` `(blocks,)`."""
-    pairs = [residency(m, modality, t) for m, t in zip(received, in_time, strict=True)]
-    hit, lookup = (np.stack(masses) for masses in zip(*pairs, strict=True))
+    hit, lookup = residency(received, modality, in_time)
     return Sample(hit, lookup, received, token_nats)

@@ -9,30 +9,29 @@ from numpy.typing import NDArray
 
 from runtime.kv.tokens import MODALITIES
 
-CARRIED_SHARE = 0.95
-_ONE_HOT = np.eye(len(MODALITIES), dtype=np.int64)
+LEFT_OUT_SHARE = 0.05
+_TOKENS_AT_ONCE = 256
+_WEIGHTS = np.eye(len(MODALITIES))
 Mass = NDArray[np.float64]
 
 
-def carriers(mass: Mass) -> NDArray[np.int64]:
-    """The fewest blocks that carry 95 % of `mass` `(blocks,)`, heaviest first."""
-    order = np.argsort(-mass, kind="stable")
-    carried = np.cumsum(mass[order])
-    count = int(np.searchsorted(carried, CARRIED_SHARE * carried[-1])) + 1
-    return order[:count]
+def carriers(mass: Mass) -> NDArray[np.bool_]:
+    """The fewest blocks that carry 95 % of each row of `mass` `(layers, blocks)`: the lightest
+    that hold 5 % together are left out."""
+    lightest = np.sort(mass, axis=1)
+    held = lightest.cumsum(axis=1)
+    out = (held <= LEFT_OUT_SHARE * held[:, -1:]).sum(axis=1, keepdims=True)
+    least = np.take_along_axis(lightest, np.minimum(out, mass.shape[1] - 1), axis=1)
+    return mass >= least
 
 
 def residency(
     mass: Mass, modality: NDArray[np.int64], on_device: NDArray[np.bool_]
 ) -> tuple[Mass, Mass]:
-    """Hit and lookup mass by modality, `(4,)` each, of one query at one layer; all arguments
-    are `(blocks,)`."""
-    chosen = carriers(mass)
-    weight, kinds = mass[chosen], modality[chosen]
-    hit, lookup = np.zeros(len(MODALITIES)), np.zeros(len(MODALITIES))
-    np.add.at(lookup, kinds, weight)
-    np.add.at(hit, kinds, weight * on_device[chosen])
-    return hit, lookup
+    """Hit and lookup mass `(layers, 4)` of one query; `mass` and `on_device` `(layers, blocks)`,
+    `modality` `(blocks,)`. All layers at once: a sampled step waits for it."""
+    weight, kinds = mass * carriers(mass), _WEIGHTS[modality]
+    return (weight * on_device) @ kinds, weight @ kinds
 
 
 class ResidencyTable:
@@ -45,28 +44,51 @@ class ResidencyTable:
         cells = (layers, len(MODALITIES))
         self.hit = np.zeros(cells)
         self.lookup = np.zeros(cells)
-        self.entropy_sum = np.zeros(cells)
-        self.entropy_count = np.zeros(cells, np.int64)
-        self.token_sum = np.zeros(cells)
-        self.token_count = np.zeros(cells, np.int64)
+        self.entropy = EntropySums(layers)
+        self.token_entropy = EntropySums(layers)
 
     def add_masses(self, hit: Mass, lookup: Mass) -> None:
         """Masses `(layers, 4)` of one query."""
         self.hit += hit
         self.lookup += lookup
 
-    def add_entropy(self, nats: NDArray[np.float32], codes: NDArray[np.int8]) -> None:
-        """Modality-mass `(layers, tokens)` of tokens of `codes`; NaN, undefined, counts nowhere."""
-        _add(self.entropy_sum, self.entropy_count, nats, codes)
 
-    def add_token_entropy(self, nats: NDArray[np.float32], codes: NDArray[np.int8]) -> None:
-        """The same of token-level entropies."""
-        _add(self.token_sum, self.token_count, nats, codes)
+class EntropySums:
+    """Entropies, nats, added up by layer and modality. NaN, undefined, counts nowhere.
 
+    A decode step adds one token of each sequence: adding a few hundred at a time costs a tenth.
+    """
 
-def _add(
-    total: Mass, count: NDArray[np.int64], nats: NDArray[np.float32], codes: NDArray[np.int8]
-) -> None:
-    defined, onehot = ~np.isnan(nats), _ONE_HOT[codes]
-    total += np.where(defined, nats, 0.0) @ onehot
-    count += defined @ onehot
+    def __init__(self, layers: int) -> None:
+        self._sums = np.zeros((2, layers, len(MODALITIES)))  # nats, tokens
+        self._waiting: list[tuple[NDArray[np.float32], NDArray[np.int8]]] = []
+        self._tokens = 0
+
+    def add(self, nats: NDArray[np.float32], codes: NDArray[np.int8]) -> None:
+        """`(layers, tokens)` of tokens of `codes`; neither may change afterwards."""
+        self._waiting.append((nats, codes))
+        self._tokens += len(codes)
+        if self._tokens >= _TOKENS_AT_ONCE:
+            self._settle()
+
+    @property
+    def nats(self) -> Mass:
+        """Their sum, `(layers, 4)`."""
+        self._settle()
+        return self._sums[0]
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """How many were defined, `(layers, 4)`."""
+        self._settle()
+        return self._sums[1].astype(np.int64)
+
+    def _settle(self) -> None:
+        if not self._waiting:
+            return
+        parts, codes = zip(*self._waiting, strict=True)
+        self._waiting, self._tokens = [], 0
+        nats = np.concatenate(parts, axis=1)
+        kinds = _WEIGHTS[np.concatenate(codes)]  # products of whole numbers take far longer
+        defined = ~np.isnan(nats)
+        self._sums += np.stack([np.where(defined, nats, 0.0) @ kinds, defined @ kinds])

@@ -12,6 +12,7 @@ from runtime.kv.formats import PAGE_TOKENS
 from runtime.kv.pool import PagePool
 from runtime.kv.records import Pages
 from runtime.kv.rotation import Rotary, Rotation
+from runtime.kv.tokens import MODALITIES
 
 _GROWTH = 64  # blocks
 
@@ -29,6 +30,7 @@ class Block:
 class PageTable:
     """Grows token by token up to `capacity` tokens; owns one use of each of its entries.
 
+    `aliases` `(layers, modalities)` counts entries that point at the layer below.
     `positions` `(3, prompt)` are the prompt's rotary ones, kept by whoever asked; tokens behind it
     follow its last one by one, on all three axes.
     """
@@ -43,6 +45,7 @@ class PageTable:
         self.blocks: list[Block] = []
         self.length = 0
         self.received = Received(pool.layers)
+        self.aliases = np.zeros((pool.layers, len(MODALITIES)), np.int64)
         self._sealed = 0  # blocks known to be sealed
         self._pages = np.zeros((pool.layers, _GROWTH), np.int64)
         self._block_of = np.zeros(capacity, np.int32)
@@ -137,6 +140,7 @@ class PageTable:
         self.pool.retain(below)
         block.pages[layer] = below[0]
         block.aliased.append(layer)
+        self.aliases[layer, block.modality] += 1
         self.pool.release(own)
 
     def fork(self, new_block: Callable[[int], Pages]) -> "PageTable":
@@ -167,6 +171,7 @@ class PageTable:
         if self.blocks:
             self.pool.release(self.matrix().ravel())
         self.blocks, self.length, self._sealed = [], 0, 0
+        self.aliases[:] = 0
 
     def _joins_tail(self, code: int) -> bool:
         tail = self.blocks[-1] if self.blocks else None
@@ -182,6 +187,7 @@ class PageTable:
         self._pages[:, at] = pages
         column = self._pages[:, at]
         aliased = (np.flatnonzero(pages[1:] == pages[:-1]) + 1).tolist()  # if it was cached
+        self.aliases[aliased, modality] += 1
         self.blocks.append(Block(modality, column, aliased=aliased))
 
     def _place(self, count: int) -> None:

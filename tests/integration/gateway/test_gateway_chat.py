@@ -162,7 +162,8 @@ async def test_tables_and_metrics_hold_the_requests(shared: Gateway) -> None:
         'redline_resident_up{version="v2"} 1.0',
         'redline_route_weight_ratio{version="v1"} 1.0',
         'redline_ladder_level{part="media",version="v1"} 0.0',
-        'redline_resident_info{resident="b",role="stable",version="v1"',
+        'redline_resident_info{epoch="1",resident="b",role="stable",rung="full",version="v1"',
+        'redline_resident_shows_table{table="cache",version="v1"} 1.0',
     ):
         assert line in exposed, line
 

@@ -23,7 +23,7 @@ from monitors.fault_table import FaultRow
 from monitors.labels import Action, Fault, Milestone
 from monitors.latency_table import LatencyRow
 from monitors.redlines import AlertLines, FaultLines, LatencyLines, RedLines
-from monitors.tables import Tables
+from monitors.tables import Tables, windows
 
 LINES = RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count=20))
 WALL = 1_800_000_000.0
@@ -42,6 +42,9 @@ def latency(count: int, over: int, milestone: Milestone = Milestone.FIRST_TOKEN)
         p95_s=None,
         p99_s=None,
         over=over,
+        requests=0,
+        over_share=None,
+        slow_share=None,
     )
 
 
@@ -53,6 +56,8 @@ def faults(requests: int, faulted: int, fault: Fault | None = None) -> FaultRow:
         requests=requests,
         faulted=faulted,
         rate=rate,
+        rate_low=None,
+        rate_high=None,
         soft=0,
         input_only=0,
     )
@@ -60,7 +65,7 @@ def faults(requests: int, faulted: int, fault: Fault | None = None) -> FaultRow:
 
 def tables(**rows: Any) -> Tables:
     empty: dict[str, Any] = {"cache": (), "cache_summary": (), "latency": (), "faults": ()}
-    return Tables(wall=WALL, **{**empty, **rows})
+    return Tables(wall=WALL, windows=windows(LINES), **{**empty, **rows})
 
 
 class Clock:

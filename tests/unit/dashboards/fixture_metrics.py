@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 
 from monitors import catalog
-from monitors.catalog import CLOSED, Kind, Label, Metric
+from monitors.metric import CLOSED, Kind, Label, Metric
 from monitors.redlines import RedLines
 
 VERSIONS = ("omni-1", "omni-2")
@@ -17,6 +17,10 @@ OPEN_VALUES: dict[Label, tuple[str, ...]] = {
     Label.LAYER: ("0", "1"),
     Label.RESIDENT: ("a",),
     Label.DIGEST: ("0f1e2d",),
+    Label.EPOCH: ("3",),
+    Label.RUNG: ("full",),
+    Label.ROLE: ("stable",),
+    Label.BUILD: ("1.0",),
 }
 # Per second, where one a second would make no sense beside another series.
 RATES = {

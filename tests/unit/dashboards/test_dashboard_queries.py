@@ -1,29 +1,20 @@
 """Every query of every dashboard against a real Prometheus that runs the generated rules."""
 
-import shutil
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from alerts import rules
 from dashboards.build import build_all
 from dashboards.queries import Query, UnknownVariable, interpolate, queries
 from monitors.redlines import RedLines
-from tests.support.ports import free_ports
+from tests.support.prometheus import needs_prometheus, prometheus
 from tests.unit.dashboards import fixture_metrics
 
 LINES = RedLines()
 CHOICES = {"__rate_interval": "4s"}
-
-needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="needs Prometheus: apt-get install prometheus"
-)
 
 
 def all_queries() -> list[tuple[str, Query]]:
@@ -33,36 +24,6 @@ def all_queries() -> list[tuple[str, Query]]:
         for query in queries(text, CHOICES)
         if query.language == "promql"
     ]
-
-
-@contextmanager
-def prometheus(folder: Path, target: int) -> Iterator[httpx.Client]:
-    """Debian's Prometheus, scraping `target` and running the rules four times a second."""
-    [port] = free_ports(1)
-    (folder / "rules.yml").write_text(rules.render_rules(LINES))
-    (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 250ms}\n"
-        "rule_files: [rules.yml]\n"
-        "scrape_configs:\n"
-        f"- {{job_name: redline-runtime, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n"
-    )
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
-            yield client
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def ask(client: httpx.Client, query: Query) -> list[dict[str, Any]]:
@@ -85,7 +46,7 @@ def empty(client: httpx.Client) -> list[str]:
 def test_every_query_parses_and_finds_data_where_the_whole_catalog_is_exported(
     tmp_path: Path,
 ) -> None:
-    with fixture_metrics.served() as target, prometheus(tmp_path, target) as client:
+    with fixture_metrics.served() as target, prometheus(tmp_path, target, LINES) as client:
         deadline = time.monotonic() + 30
         silent = ["not asked yet"]
         while silent and time.monotonic() < deadline:

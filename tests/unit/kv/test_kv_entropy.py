@@ -1,13 +1,16 @@
 """Cross-modal attention entropy and residency, by hand-made numbers."""
 
 import math
+from itertools import compress
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtime.kv.entropy import EntropyBuffer, mass_entropy, token_entropy
-from runtime.kv.residency import ResidencyTable, carriers, residency
+from runtime.kv.residency import EntropySums, ResidencyTable, carriers, residency
 
 
 def by_modality(*masses: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -61,18 +64,26 @@ def test_the_buffer_grows_in_batch_and_sequence_and_forgets_closed_rows() -> Non
 
 
 def test_carriers_are_the_fewest_blocks_with_95_percent() -> None:
-    assert carriers(np.array([0.1, 0.6, 0.28, 0.02])).tolist() == [1, 2, 0]
-    assert carriers(np.array([1.0, 0.0])).tolist() == [0]
+    masses = np.array([[0.1, 0.6, 0.28, 0.02], [1.0, 0.0, 0.0, 0.0], [0.25] * 4])
+    assert carriers(masses).astype(int).tolist() == [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
+
+
+@given(st.lists(st.floats(0.001, 1.0), min_size=1, max_size=40, unique=True))
+def test_no_fewer_blocks_would_carry_as_much(masses: list[float]) -> None:
+    chosen = carriers(np.array([masses]))[0]
+    assert sum(compress(masses, chosen)) >= 0.95 * sum(masses) - 1e-12
+    assert sorted(masses)[-chosen.sum() :] == sorted(compress(masses, chosen))
+    assert sum(sorted(masses)[1 - chosen.sum() or len(masses) :]) < 0.95 * sum(masses) + 1e-12
 
 
 def test_residency_weighs_misses_by_their_mass() -> None:
     hit, lookup = residency(
-        np.array([0.6, 0.3, 0.08, 0.02]),
+        np.array([[0.6, 0.3, 0.08, 0.02], [0.02, 0.0, 0.98, 0.0]]),
         np.array([0, 3, 3, 3]),
-        np.array([True, False, True, False]),
+        np.array([[True, False, True, False], [True, True, True, True]]),
     )
-    assert lookup == pytest.approx([0.6, 0, 0, 0.38])
-    assert hit == pytest.approx([0.6, 0, 0, 0.08])
+    assert lookup == pytest.approx(np.array([[0.6, 0, 0, 0.38], [0, 0, 0, 0.98]]))
+    assert hit == pytest.approx(np.array([[0.6, 0, 0, 0.08], [0, 0, 0, 0.98]]))
 
 
 def test_undefined_entropy_counts_nowhere() -> None:
@@ -80,9 +91,23 @@ def test_undefined_entropy_counts_nowhere() -> None:
     nats = np.array([[0.5, np.nan, 0.25]], np.float32)
     token_nats = np.array([[np.nan, 2.0, 1.5]], np.float32)
     codes = np.array([0, 0, 2], np.int8)
-    table.add_entropy(nats, codes)
-    table.add_token_entropy(token_nats, codes)
-    assert table.entropy_sum.tolist() == [[0.5, 0, 0.25, 0]]
-    assert table.entropy_count.tolist() == [[1, 0, 1, 0]]
-    assert table.token_sum.tolist() == [[2.0, 0, 1.5, 0]]
-    assert table.token_count.tolist() == [[1, 0, 1, 0]]
+    table.entropy.add(nats, codes)
+    table.token_entropy.add(token_nats, codes)
+    assert table.entropy.nats.tolist() == [[0.5, 0, 0.25, 0]]
+    assert table.entropy.tokens.tolist() == [[1, 0, 1, 0]]
+    assert table.token_entropy.nats.tolist() == [[2.0, 0, 1.5, 0]]
+    assert table.token_entropy.tokens.tolist() == [[1, 0, 1, 0]]
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=8))
+def test_entropies_add_up_however_many_come_at_a_time(sizes: list[int]) -> None:
+    rng = np.random.default_rng(sum(sizes))
+    sums, nats, tokens = EntropySums(3), np.zeros((3, 4)), np.zeros((3, 4))
+    for size in sizes:
+        given, codes = rng.random((3, size)).astype(np.float32), rng.integers(0, 4, size)
+        sums.add(given, codes.astype(np.int8))
+        for code in range(4):
+            nats[:, code] += given[:, codes == code].sum(1, dtype=np.float64)
+            tokens[:, code] += (codes == code).sum()
+        assert sums.nats == pytest.approx(nats)
+        assert np.array_equal(sums.tokens, tokens)

@@ -136,7 +136,8 @@ def test_totals_never_fall_and_rates_stay_between_0_and_1(
             hit = lookup = 0.0
         hit, lookup = hit + share * mass, lookup + mass
         cache.update("v1", [cell(hit, lookup)], now)
-        ((_, _, totals),) = cache.cells(now)
+        (state,) = cache.cells(now)
+        totals = state.totals[0].tolist()
         rate = cache.rows(now)[0].hit_rate
         assert all(total >= before for total, before in zip(totals, last, strict=True))
         assert rate is None or 0.0 <= rate <= 1.0

@@ -1,6 +1,7 @@
 """`/metrics` holds what the catalog allows and is known: it parses and stays bounded."""
 
 import itertools
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -15,10 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from monitors import catalog
 from monitors.cache_table import CacheCell, CacheTable
-from monitors.catalog import CLOSED, Kind, Label, Metric
-from monitors.exposition import OPEN, Exposition, MetricRefused, most_series
+from monitors.cardinality import MOST_SERIES, OPEN, MetricRefused, most_series
+from monitors.cell_text import SHOWN
+from monitors.exposition import Exposition
 from monitors.fault_table import FaultTable
-from monitors.labels import Fault, Milestone, Modality, Outcome, Role
+from monitors.labels import Fault, Grade, Mark, Milestone, Modality, Origin, Outcome, Role
+from monitors.metric import CLOSED, Kind, Label, Metric, Unit
 from monitors.redlines import RedLines
 
 LINES = RedLines()
@@ -28,7 +31,7 @@ VERSIONS = ("v1", "v2", "v3", "v4")
 FROM_TABLES = frozenset(
     metric
     for metric in catalog.DATA_PLANE
-    if Label.LAYER in metric.labels or metric.name.startswith("redline_fault_window")
+    if metric in SHOWN or metric.name.startswith("redline_fault_window")
 )
 
 
@@ -80,7 +83,7 @@ def everything() -> Plane:
     for version in VERSIONS:
         cells = [cell(layer, modality) for layer in range(LAYERS) for modality in Modality]
         plane.cache.update(version, cells, now=1.0)
-        plane.faults.finish(version, Outcome.OK, True, frozenset({Fault.LIP_DESYNC}))
+        plane.faults.finish(version, Outcome.OK, True, {Fault.LIP_DESYNC: Mark.HARD})
     for metric in catalog.ALL:
         if metric not in FROM_TABLES:
             fill(plane.metrics, metric)
@@ -88,8 +91,12 @@ def everything() -> Plane:
 
 
 def fill(metrics: Exposition, metric: Metric) -> None:
-    values = [CLOSED.get(label, VERSIONS) for label in metric.labels]
-    for labels in itertools.product(*values):
+    if metric.kind is Kind.INFO:
+        for place in range(OPEN[metric.labels[0]]):
+            values = (some_values(label) for label in metric.labels)
+            metrics.info(metric).set(*(those[place % len(those)] for those in values))
+        return
+    for labels in itertools.product(*map(some_values, metric.labels)):
         match metric.kind:
             case Kind.COUNTER:
                 metrics.counter(metric).inc(*labels)
@@ -97,8 +104,11 @@ def fill(metrics: Exposition, metric: Metric) -> None:
                 metrics.gauge(metric).set(0.5, *labels)
             case Kind.HISTOGRAM:
                 metrics.histogram(metric).observe(0.3, *labels, trace_id="ab" * 16)
-            case Kind.INFO:
-                metrics.info(metric).set(*labels)
+
+
+def some_values(label: Label) -> tuple[str, ...]:
+    """All of a closed enum, or four."""
+    return CLOSED.get(label, VERSIONS)
 
 
 def family_name(metric: Metric) -> str:
@@ -139,6 +149,30 @@ def values(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str],
     }
 
 
+def test_openmetrics_tells_the_unit_of_every_family_that_has_one() -> None:
+    body = everything().metrics.render(OPENMETRICS)[0].decode()
+    told = dict(re.findall(r"^# UNIT (\S+) (\S+)$", body, re.M))
+    assert told == {metric.family: metric.unit for metric in catalog.ALL if metric.unit}
+    parsed = {family.name: family.unit for family in parse_openmetrics(body) if family.unit}
+    assert parsed == told
+
+
+def test_a_name_ends_in_its_unit_and_in_no_suffix_that_is_reserved() -> None:
+    units = {unit.value for unit in Unit if unit}
+    for metric in catalog.ALL:
+        last = metric.family.rpartition("_")[2]
+        assert (last if last in units else "") == metric.unit, metric.name
+        assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total"), metric.name
+        assert last not in {"total", "created", "count", "sum", "bucket", "info"}, metric.name
+    with pytest.raises(ValueError, match="let its name end in that"):
+        Metric("redline_wait", Kind.GAUGE, "", unit=Unit.SECONDS)
+
+
+def test_the_client_library_reads_from_its_registry_what_a_scrape_reads() -> None:
+    plane = everything()
+    assert values(plane.registry.collect()) == values(plane.families().values())
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_finds_nothing_to_mend() -> None:
     body, _ = everything().metrics.render(None)
@@ -155,7 +189,20 @@ def test_cardinality_at_48_layers_and_four_versions_is_what_was_computed() -> No
         for metric in catalog.ALL
     }
     assert {name: len(family.samples) for name, family in found.items()} == limits
-    assert sum(limits.values()) < 9_100
+    assert sum(limits.values()) < MOST_SERIES
+
+
+def test_two_residents_of_48_layers_live_in_half_of_that() -> None:
+    live = sum(
+        most_series(metric, layers=LAYERS, lines=LINES, versions=2) for metric in catalog.DATA_PLANE
+    )
+    by_cell = sum(
+        most_series(metric, layers=LAYERS, lines=LINES, versions=2)
+        for metric in catalog.DATA_PLANE
+        if Label.LAYER in metric.labels
+    )
+    assert by_cell == 7 * 2 * 48 * 4
+    assert live < MOST_SERIES / 2
 
 
 def test_every_label_is_closed_or_has_a_limit() -> None:
@@ -220,7 +267,7 @@ def test_cells_show_their_values_and_totals_that_survive_a_restart() -> None:
     assert plane.samples(catalog.ENTROPY_SUM.name) == {at: 3.5 + 1.0}
     assert plane.samples(catalog.ENTROPY_COUNT.name) == {at: 5.0}
     assert plane.samples(catalog.LIVE_BYTES.name) == {at: 1.0}
-    assert plane.samples(catalog.HOST_BYTES.name) == {at: 0.0}
+    assert plane.samples(catalog.HOST_BYTES.name) == {("video", "v1"): 0.0}
 
 
 @pytest.mark.parametrize("accept", [None, OPENMETRICS])
@@ -237,13 +284,29 @@ def test_a_version_with_quotes_breaks_no_scrape(accept: str | None) -> None:
 def test_the_fault_ring_shows_every_fault_from_the_first_request_on() -> None:
     plane = Plane()
     plane.faults.finish("v1", Outcome.LOST, True)
-    plane.faults.finish("v1", Outcome.OK, True, frozenset({Fault.LIP_DESYNC}))
+    plane.faults.finish("v1", Outcome.OK, True, {Fault.LIP_DESYNC: Mark.HARD})
     assert plane.samples(catalog.FAULT_WINDOW_REQUESTS.name) == {("v1",): 2.0}
-    assert plane.samples(catalog.FAULT_WINDOW_FAULTED.name) == {("v1",): 2.0}
-    assert plane.samples(catalog.FAULT_WINDOW_BY_FAULT.name) == {
-        ("lip_desync", "v1"): 1.0,
-        ("speech_truncated", "v1"): 0.0,
-        ("video_corrupt", "v1"): 0.0,
+    assert plane.samples(catalog.FAULT_WINDOW_FAULTED.name) == {
+        ("hard", "v1"): 2.0,
+        ("soft", "v1"): 0.0,
+        ("input_only", "v1"): 0.0,
+    }
+    by_fault = plane.samples(catalog.FAULT_WINDOW_BY_FAULT.name)
+    assert len(by_fault) == len(Fault) * len(Mark)
+    assert {where: count for where, count in by_fault.items() if count} == {
+        ("lip_desync", "hard", "v1"): 1.0
+    }
+
+
+def test_the_interval_of_the_rate_is_the_tables_own() -> None:
+    plane = Plane()
+    for _ in range(9):
+        plane.faults.finish("v1", Outcome.OK, False)
+    plane.faults.finish("v1", Outcome.LOST, True)
+    row = plane.faults.rows()[0]
+    assert plane.samples(catalog.FAULT_WINDOW_BOUND.name) == {
+        ("low", "v1"): row.rate_low,
+        ("high", "v1"): row.rate_high,
     }
 
 
@@ -280,23 +343,13 @@ def test_histogram_bounds_are_written_as_the_rules_name_them() -> None:
 def test_an_info_metric_withdraws_what_no_longer_holds() -> None:
     plane = Plane()
     resident = plane.metrics.info(catalog.RESIDENT_INFO)
-    resident.set("v1", "a", Role.CANARY, "d1")
-    resident.set("v2", "b", Role.STABLE, "d2")
-    resident.set("v1", "a", Role.STABLE, "d1")
+    resident.set("v1", "a", Role.CANARY, "d1", "3", "full")
+    resident.set("v2", "b", Role.STABLE, "d2", "1", "full")
+    resident.set("v1", "a", Role.STABLE, "d1", "4", "p360_8k+int8")
     assert set(plane.samples("redline_resident_info")) == {
-        ("a", "stable", "v1", "d1"),
-        ("b", "stable", "v2", "d2"),
+        ("4", "a", "stable", "p360_8k+int8", "v1", "d1"),
+        ("1", "b", "stable", "full", "v2", "d2"),
     }
-
-
-def test_no_created_series_although_the_client_library_would_write_them() -> None:
-    plane = Plane()
-    plane.metrics.counter(catalog.STEPS).inc("v1")
-    plane.metrics.histogram(catalog.FIRST_OUTPUT).observe(0.1, "v1", Milestone.FIRST_TOKEN)
-    raw = [sample.name for family in plane.registry.collect() for sample in family.samples]
-    assert any(name.endswith("_created") for name in raw)
-    assert b"_created" not in plane.metrics.render(None)[0]
-    assert b"_created" not in plane.metrics.render(OPENMETRICS)[0]
 
 
 def test_a_forgotten_version_leaves_no_series_and_makes_room() -> None:
@@ -349,3 +402,47 @@ def test_what_a_table_shows_cannot_be_written_beside_it() -> None:
         handle = Plane().metrics.counter if metric.kind is Kind.COUNTER else Plane().metrics.gauge
         with pytest.raises(MetricRefused, match="from its table"):
             handle(metric)
+
+
+def test_a_counter_never_falls() -> None:
+    with pytest.raises(ValueError, match="only grows"):
+        Plane().metrics.counter(catalog.STEPS).inc("v1", by=-1.0)
+
+
+def test_a_fault_carries_the_trace_it_was_found_in() -> None:
+    plane = Plane()
+    labels = ("v1", Fault.LIP_DESYNC, Grade.HARD, Origin.OUTPUT)
+    plane.metrics.counter(catalog.FAULTS).inc(*labels, trace_id="cd" * 16)
+    body = plane.metrics.render(OPENMETRICS)[0].decode()
+    (family,) = parse_openmetrics(body)
+    assert family.samples[0].exemplar.labels == {"trace_id": "cd" * 16}
+    assert b"trace_id" not in plane.metrics.render(None)[0]
+
+
+def test_text_written_as_cells_came_is_what_a_scrape_would_write() -> None:
+    early, late = Plane(), Plane()
+    for thresholds in ((None, 0.35), (0.28, 0.35), (0.28, 0.35)):
+        for plane in (early, late):
+            cells = [
+                cell(layer, Modality.TEXT, entropy_th=th) for layer, th in enumerate(thresholds)
+            ]
+            plane.cache.update('v"%s', cells, now=1.0)
+        early.metrics.prepare()
+    assert early.metrics.render(None) == late.metrics.render(None)
+    assert b"%s" in early.metrics.render(None)[0]
+
+
+def test_modalities_add_up_over_layers_where_no_layer_is_told() -> None:
+    plane = Plane()
+    plane.cache.update("v1", [cell(layer, Modality.AUDIO) for layer in range(3)], now=1.0)
+    assert plane.samples(catalog.EVICTABLE_BYTES.name) == {("audio", "v1"): 18.0}
+    assert plane.samples(catalog.TOKEN_ENTROPY_COUNT.name) == {("audio", "v1"): 9.0}
+
+
+def test_a_ring_that_was_forgotten_leaves_no_series() -> None:
+    plane = Plane()
+    plane.faults.finish("v1", Outcome.LOST, True)
+    assert plane.samples(catalog.FAULT_WINDOW_REQUESTS.name)
+    plane.faults.forget("v1")
+    assert plane.samples(catalog.FAULT_WINDOW_REQUESTS.name) == {}
+    assert plane.samples(catalog.FAULT_WINDOW_BOUND.name) == {}

@@ -5,15 +5,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitors.contract import FaultFound
-from monitors.fault_table import FaultRow, FaultTable
-from monitors.labels import Detector, Fault, Grade, Origin, Outcome
+from monitors.fault_table import FaultRow, FaultTable, Marks, counts, marks_of
+from monitors.intervals import exact_interval
+from monitors.labels import Detector, Fault, Grade, Mark, Origin, Outcome
 from monitors.redlines import FaultLines, RedLines
 
+CLEAN = (Outcome.OK, {})
 BAD = (Outcome.FAILED, Outcome.LOST)
-Request = tuple[Outcome, frozenset[Fault]]
+Request = tuple[Outcome, Marks]
 REQUEST = st.tuples(
     st.sampled_from([outcome for outcome in Outcome if outcome is not Outcome.REFUSED]),
-    st.frozensets(st.sampled_from(list(Fault))),
+    st.dictionaries(st.sampled_from(list(Fault)), st.sampled_from(list(Mark))),
 )
 
 
@@ -22,8 +24,13 @@ def table(window: int = 10_000) -> FaultTable:
 
 
 def finish(faults: FaultTable, request: Request, version: str = "v1") -> None:
-    outcome, found = request
-    faults.finish(version, outcome, bool(found) or outcome in BAD, found)
+    outcome, marks = request
+    faults.finish(version, outcome, is_faulted(request), marks)
+
+
+def is_faulted(request: Request) -> bool:
+    outcome, marks = request
+    return Mark.HARD in marks.values() or outcome in BAD
 
 
 def found(fault: Fault, grade: Grade, origin: Origin) -> FaultFound:
@@ -38,25 +45,31 @@ def found(fault: Fault, grade: Grade, origin: Origin) -> FaultFound:
 
 
 def naive(requests: list[Request], window: int) -> list[FaultRow]:
-    """The table by counting every request of the window once more."""
+    """The table by looking at every request of the window once more."""
     ring = requests[-window:]
 
-    def row(fault: Fault | None, faulted: int) -> FaultRow:
+    def worst(request: Request) -> Mark | None:
+        for mark in Mark:
+            if mark in request[1].values() or (mark is Mark.HARD and is_faulted(request)):
+                return mark
+        return None
+
+    def row(fault: Fault | None) -> FaultRow:
+        marks = [worst(request) if fault is None else request[1].get(fault) for request in ring]
+        low, high = exact_interval(marks.count(Mark.HARD), len(ring))
         return FaultRow(
             version="v1",
             fault=fault,
             requests=len(ring),
-            faulted=faulted,
-            rate=faulted / len(ring),
-            soft=0,
-            input_only=0,
+            faulted=marks.count(Mark.HARD),
+            rate=marks.count(Mark.HARD) / len(ring),
+            rate_low=low,
+            rate_high=high,
+            soft=marks.count(Mark.SOFT),
+            input_only=marks.count(Mark.INPUT_ONLY),
         )
 
-    any_fault = sum(bool(faults) or outcome in BAD for outcome, faults in ring)
-    return [
-        row(None, any_fault),
-        *(row(fault, sum(fault in faults for _, faults in ring)) for fault in Fault),
-    ]
+    return [row(fault) for fault in (None, *Fault)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -72,54 +85,68 @@ def test_the_ring_equals_a_recount_after_every_request(
 
 def test_the_window_is_the_last_ten_thousand_requests() -> None:
     faults = table()
-    truncated = (Outcome.OK, frozenset({Fault.SPEECH_TRUNCATED}))
-    for request in [truncated] * 50 + [(Outcome.OK, frozenset[Fault]())] * 9_950:
+    for request in [(Outcome.OK, {Fault.SPEECH_TRUNCATED: Mark.HARD})] * 50 + [CLEAN] * 9_950:
         finish(faults, request)
     assert faults.rows()[0].rate == 0.005
-    finish(faults, (Outcome.OK, frozenset()))
+    finish(faults, CLEAN)
     assert (faults.rows()[0].requests, faults.rows()[0].faulted) == (10_000, 49)
 
 
-def test_soft_and_input_verdicts_show_and_never_count() -> None:
+@pytest.mark.parametrize(
+    ("verdicts", "mark"),
+    [
+        ([(Grade.HARD, Origin.INPUT)], Mark.INPUT_ONLY),
+        ([(Grade.SOFT, Origin.INPUT), (Grade.SOFT, Origin.OUTPUT)], Mark.SOFT),
+        ([(Grade.SOFT, Origin.PIPELINE), (Grade.HARD, Origin.OUTPUT)], Mark.HARD),
+        ([(Grade.HARD, Origin.PIPELINE), (Grade.HARD, Origin.INPUT)], Mark.HARD),
+    ],
+)
+def test_a_request_counts_as_the_worst_that_was_found_of_a_fault(
+    verdicts: list[tuple[Grade, Origin]], mark: Mark
+) -> None:
+    spoken = [found(Fault.VIDEO_CORRUPT, *verdict) for verdict in verdicts]
+    assert marks_of(spoken) == {Fault.VIDEO_CORRUPT: mark}
+    assert any(map(counts, spoken)) is (mark is Mark.HARD)
+
+
+def test_soft_and_input_faults_show_and_never_count() -> None:
     faults = table()
-    faults.fault("v1", found(Fault.VIDEO_CORRUPT, Grade.HARD, Origin.INPUT))
-    faults.fault("v1", found(Fault.VIDEO_CORRUPT, Grade.SOFT, Origin.INPUT))
-    faults.fault("v1", found(Fault.LIP_DESYNC, Grade.SOFT, Origin.OUTPUT))
-    faults.fault("v1", found(Fault.LIP_DESYNC, Grade.HARD, Origin.OUTPUT))
-    finish(faults, (Outcome.OK, frozenset()))
+    finish(faults, (Outcome.OK, {Fault.VIDEO_CORRUPT: Mark.INPUT_ONLY}))
+    finish(
+        faults, (Outcome.OK, {Fault.VIDEO_CORRUPT: Mark.INPUT_ONLY, Fault.LIP_DESYNC: Mark.SOFT})
+    )
     rows = {row.fault: row for row in faults.rows()}
-    assert (rows[None].soft, rows[None].input_only, rows[None].faulted) == (1, 2, 0)
+    assert (rows[None].soft, rows[None].input_only, rows[None].faulted) == (1, 1, 0)
     assert (rows[Fault.LIP_DESYNC].soft, rows[Fault.LIP_DESYNC].input_only) == (1, 0)
     assert (rows[Fault.VIDEO_CORRUPT].soft, rows[Fault.VIDEO_CORRUPT].input_only) == (0, 2)
 
 
-def test_before_the_first_request_the_rate_is_unknown() -> None:
+def test_before_the_first_request_there_is_no_row() -> None:
     faults = table()
     assert faults.rows() == ()
-    faults.fault("v1", found(Fault.LIP_DESYNC, Grade.SOFT, Origin.OUTPUT))
-    assert {row.rate for row in faults.rows()} == {None}
 
 
 @pytest.mark.parametrize(
-    ("outcome", "faulted", "faults"),
+    ("outcome", "faulted", "marks"),
     [
-        (Outcome.REFUSED, False, frozenset[Fault]()),
-        (Outcome.FAILED, False, frozenset[Fault]()),
-        (Outcome.OK, True, frozenset[Fault]()),
-        (Outcome.OK, False, frozenset({Fault.LIP_DESYNC})),
+        (Outcome.REFUSED, False, {}),
+        (Outcome.FAILED, False, {}),
+        (Outcome.OK, True, {}),
+        (Outcome.OK, True, {Fault.LIP_DESYNC: Mark.SOFT}),
+        (Outcome.OK, False, {Fault.LIP_DESYNC: Mark.HARD}),
     ],
 )
 def test_endings_that_contradict_themselves_are_refused(
-    outcome: Outcome, faulted: bool, faults: frozenset[Fault]
+    outcome: Outcome, faulted: bool, marks: Marks
 ) -> None:
     with pytest.raises(ValueError):
-        table().finish("v1", outcome, faulted, faults)
+        table().finish("v1", outcome, faulted, marks)
 
 
 def test_versions_have_rings_of_their_own_until_forgotten() -> None:
     faults = table()
-    finish(faults, (Outcome.LOST, frozenset()), "v2")
-    finish(faults, (Outcome.OK, frozenset()), "v1")
+    finish(faults, (Outcome.LOST, {}), "v2")
+    finish(faults, CLEAN, "v1")
     assert [(r.version, r.rate) for r in faults.rows() if r.fault is None] == [
         ("v1", 0.0),
         ("v2", 1.0),

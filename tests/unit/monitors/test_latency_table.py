@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitors.labels import Milestone
-from monitors.latency_table import LatencyTable, quantile
+from monitors.latency_table import MEASURED_FROM, LatencyTable, quantile
 from monitors.redlines import RedLines
 
 TOKEN, AUDIO = Milestone.FIRST_TOKEN, Milestone.FIRST_AUDIO_PACKET
@@ -42,7 +42,7 @@ def test_rows_hold_the_quantiles_of_the_last_ring_of_values(
     latencies, _ = table(ring)
     for value in seconds:
         latencies.observe("v1", TOKEN, value)
-    (row,) = latencies.rows()
+    (row,) = latencies.rows(100.0)
     expected = np.quantile(seconds[-ring:], [0.5, 0.95, 0.99], method="inverted_cdf")
     assert [row.p50_s, row.p95_s, row.p99_s] == expected.tolist()
     assert (row.count, row.over) == (len(seconds), 0)
@@ -51,7 +51,7 @@ def test_rows_hold_the_quantiles_of_the_last_ring_of_values(
 def test_a_hung_request_shows_as_over_while_its_quantiles_stay_unknown() -> None:
     latencies, _ = table()
     latencies.overdue("v1", AUDIO)
-    (row,) = latencies.rows()
+    (row,) = latencies.rows(100.0)
     assert (row.count, row.over) == (0, 1)
     assert row.p50_s is row.p95_s is row.p99_s is None
 
@@ -60,7 +60,7 @@ def test_rows_stand_in_order_of_version_and_milestone() -> None:
     latencies, _ = table()
     for version, milestone in [("v2", AUDIO), ("v1", AUDIO), ("v2", TOKEN), ("v1", TOKEN)]:
         latencies.observe(version, milestone, 0.1)
-    keys = [(row.version, row.milestone) for row in latencies.rows()]
+    keys = [(row.version, row.milestone) for row in latencies.rows(100.0)]
     assert keys == [("v1", TOKEN), ("v1", AUDIO), ("v2", TOKEN), ("v2", AUDIO)]
 
 
@@ -115,4 +115,28 @@ def test_a_forgotten_version_leaves_the_others() -> None:
     latencies.observe("v1", TOKEN, 0.1)
     latencies.observe("v2", TOKEN, 0.1)
     latencies.forget("v1")
-    assert [row.version for row in latencies.rows()] == ["v2"]
+    assert [row.version for row in latencies.rows(100.0)] == ["v2"]
+
+
+def test_a_row_is_of_the_window_and_counts_on_for_ever() -> None:
+    latencies, clock = table()
+    latencies.observe("v1", TOKEN, 0.1)
+    latencies.overdue("v1", TOKEN)
+    clock.now += 31.0
+    (row,) = latencies.rows(clock.now)
+    assert (row.count, row.over, row.requests) == (1, 1, 0)
+    assert row.p50_s is row.over_share is row.slow_share is None
+
+
+def test_shares_count_a_request_once_answered_late_or_hung() -> None:
+    latencies, clock = table()
+    for seconds in (0.1, 0.3, 0.7):
+        latencies.observe("v1", TOKEN, seconds)
+    latencies.overdue("v1", TOKEN)  # the one that took 0.7 s
+    latencies.overdue("v1", TOKEN)  # and one that hangs
+    (row,) = latencies.rows(clock.now)
+    assert (row.requests, row.over_share, row.slow_share) == (4, 0.5, 0.75)
+
+
+def test_every_milestone_says_what_it_is_measured_from() -> None:
+    assert set(MEASURED_FROM) == set(Milestone)

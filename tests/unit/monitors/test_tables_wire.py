@@ -18,7 +18,7 @@ def some_tables() -> tables.Tables:
     cache.update("v1", [cell(0, 0)], 0.0)
     latency.overdue("v1", Milestone.FIRST_TOKEN)
     faults.finish("v1", Outcome.OK, faulted=False)
-    return tables.snapshot(cache, latency, faults, now=1.0, wall=1_700_000_000.0)
+    return tables.snapshot(cache, latency, faults, lines, now=1.0, wall=1_700_000_000.0)
 
 
 def test_the_tables_survive_json() -> None:

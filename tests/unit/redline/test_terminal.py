@@ -9,9 +9,9 @@ from rich.console import Console
 from alerts.firing import Firing
 from monitors.cache_table import CacheRow, CacheSummary
 from monitors.fault_table import FaultRow
-from monitors.labels import Action, Milestone, Modality
+from monitors.labels import Action, Fault, Milestone, Modality
 from monitors.latency_table import LatencyRow
-from monitors.tables import Tables
+from monitors.tables import Tables, windows
 from redline import operate, tables_view
 from redline.control.api import ControlStatus, JournalLine, StartAnswer
 from redline.settings import Stack
@@ -148,6 +148,7 @@ def test_the_journal_is_told_with_dates_or_as_json(
 # ---------------------------------------------------------------- tables
 TABLES = Tables(
     wall=0.0,
+    windows=windows(LINES),
     cache=(
         CacheRow(version="v1", layer_id=3, modal=Modality.AUDIO, entropy_th=0.35, hit_rate=0.5,
                  gpu_mem_gb=1.5),
@@ -156,18 +157,20 @@ TABLES = Tables(
     ),
     cache_summary=(
         CacheSummary(version="v1", hit_rate=0.899, gpu_mem_gb=1.5, reuse="off: uncalibrated"),
-        CacheSummary(version="v2", hit_rate=None, gpu_mem_gb=0.0),
+        CacheSummary(version="v2", hit_rate=None, gpu_mem_gb=None),
     ),
     latency=(
-        LatencyRow(version="v1", milestone=Milestone.FIRST_TOKEN, count=7, p50_s=0.1, p95_s=0.3,
-                   p99_s=0.41, over=1),
-        LatencyRow(version="v1", milestone=Milestone.FIRST_AUDIO_PACKET, count=0, p50_s=None,
-                   p95_s=None, p99_s=None, over=0),
+        LatencyRow(version="v1", milestone=Milestone.FIRST_TOKEN, count=7, over=1, requests=100,
+                   p50_s=0.1, p95_s=0.3, p99_s=0.41, over_share=0.02, slow_share=0.04),
+        LatencyRow(version="v1", milestone=Milestone.FIRST_AUDIO_PACKET, count=0, over=0,
+                   requests=0, p50_s=None, p95_s=None, p99_s=None, over_share=None,
+                   slow_share=None),
     ),
     faults=(
-        FaultRow(version="v1", fault=None, requests=1000, faulted=6, rate=0.006, soft=0,
-                 input_only=0),
-        FaultRow(version="v2", fault=None, requests=0, faulted=0, rate=None, soft=0, input_only=0),
+        FaultRow(version="tiny-omni-1", fault=None, requests=10000, faulted=60, rate=0.006,
+                 rate_low=0.00458, rate_high=0.00772, soft=3, input_only=7),
+        FaultRow(version="tiny-omni-1", fault=Fault.SPEECH_TRUNCATED, requests=10000, faulted=0,
+                 rate=0.0, rate_low=0.0, rate_high=0.00037, soft=0, input_only=0),
     ),
 )  # fmt: skip
 
@@ -186,15 +189,15 @@ def test_the_tables_are_read_from_the_gateway(server: Server) -> None:
 def test_each_value_has_the_colour_of_its_red_line() -> None:
     red, green = "\x1b[31m", "\x1b[32m"
     shown = drawn()
-    for bad in ("89.9%", "0.410", "0.60%"):
+    for bad in ("89.9%", "0.410", "0.60%", "2.00%"):
         assert f"{red}{bad}" in shown, bad
-    for good in ("0.100", "0.300"):
+    for good in ("0.100", "0.300", "4.00%", "0.00%"):
         assert f"{green}{good}" in shown, good
 
 
 def test_unknown_values_are_unknown_and_cells_never_used_are_left_out() -> None:
     shown = drawn()
-    assert shown.count("unknown") == 3 + 1 + 1  # three quantiles, one rate, one hit rate
+    assert shown.count("unknown") == 5 + 2  # quantiles and shares; v2's cache
     assert "audio" in shown
     assert " 4 " not in shown
 

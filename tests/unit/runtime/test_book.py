@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -11,7 +12,7 @@ from monitors.detectors.finding import Abstained, Finding
 from monitors.labels import Detector, Fault, Grade, Origin, Outcome
 from monitors.redlines import RedLines
 from runtime.book import WARM_AFTER, Book, Stamp
-from runtime.residents.port import ShadowCount, Snapshot
+from runtime.residents.port import Capabilities, ShadowCount, Snapshot
 
 CORRUPT = FaultFound(
     fault=Fault.VIDEO_CORRUPT,
@@ -134,3 +135,39 @@ def test_what_a_detector_said_and_took_is_counted_whoever_asked(book: Book) -> N
         in shown(book)
     )
     assert 'redline_detector_cpu_seconds_total{detector="lip_sync"} 0.5' in shown(book)
+
+
+@pytest.mark.parametrize(("observes", "shown_as"), [(True, "1.0"), (False, "0.0")])
+def test_what_an_engine_cannot_show_is_told_until_it_is_gone(
+    book: Book, observes: bool, shown_as: str
+) -> None:
+    able = Capabilities(
+        flush=True,
+        probe=True,
+        quantise_kv=True,
+        drills=True,
+        observes_residency=observes,
+        observes_video_prefill=False,
+    )
+    book.shows("v2", able)
+    said = f'{catalog.SHOWS_TABLE.name}{{table="cache",version="v2"}}'
+    assert f"{said} {shown_as}" in shown(book)
+    assert f'{catalog.SHOWS_TABLE.name}{{table="latency",version="v2"}} 1.0' in shown(book)
+    book.lost_sight("v2")
+    assert catalog.SHOWS_TABLE.name not in shown(book)
+
+
+def test_a_flood_of_broken_uploads_is_shown_and_is_no_evidence(book: Book) -> None:
+    broken = msgspec.structs.replace(CORRUPT, grade=Grade.HARD, origin=Origin.INPUT)
+    for _ in range(300):
+        book.judged(stamp(3), Finding(Detector.BITSTREAM, (broken,), 0.0))
+        book.finished(stamp(3), RequestFinished(outcome=Outcome.OK, faulted=False), [broken])
+    rows = {row.fault: row for row in book.faults.rows()}
+    assert (rows[None].faulted, rows[None].input_only, rows[None].rate) == (0, 300, 0.0)
+    assert rows[Fault.VIDEO_CORRUPT].input_only == 300
+
+
+def test_an_engine_without_cells_has_no_memory_that_is_known(book: Book) -> None:
+    book.cache.update("v2", (), 0.0)
+    (summary,) = book.tables().cache_summary
+    assert summary.gpu_mem_gb is summary.hit_rate is None
