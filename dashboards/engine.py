@@ -24,6 +24,7 @@ from dashboards.panels import (
     rows_by,
 )
 from monitors import catalog
+from monitors.detectors.playout import PREBUFFER_S
 from monitors.labels import Judgement
 from monitors.metric import Label, Metric
 from monitors.redlines import RedLines
@@ -227,8 +228,8 @@ def shadow() -> Panel:
 def underruns() -> Panel:
     return curves(
         "Silence heard in speech",
-        "Seconds of underrun for each second of speech sent, for a listener who plays packets as "
-        "they arrive.",
+        "Seconds of underrun in streamed answers for each second of speech sent, for a listener "
+        f"with {PREBUFFER_S:g} s in store.",
         [
             over_time(
                 _ratio("version", catalog.UNDERRUN_SECONDS, catalog.SPEECH_SECONDS), "{{version}}"
