@@ -102,6 +102,7 @@ class Flight:
         self.legs = 0  # how often it was handed to a resident
         self._leg: asyncio.Task[None] | None = None
         self.trace = ask.trace
+        self._here = contextvars.copy_context()  # for what is done to it from elsewhere
         self._board(resident, ask.since)
 
     @property
@@ -182,17 +183,11 @@ class Flight:
 
     def cut_over(self) -> Fate:
         """Take it off its resident, to the stable one where nothing was sent yet (DESIGN 8)."""
-        if self.left.done() or self.watch.over:
-            return Fate.FINISHED
-        if self._replay():
-            return Fate.REPLAYED
-        self.abort(Outcome.LOST, refusals.cut_over())
-        return Fate.ABORTED
+        return self._here.copy().run(self._cut_over)
 
     def abort(self, outcome: Outcome, error: ApiError) -> None:
         """End it at once; its client, who may be slow to read, hears of it in its turn."""
-        self._leave(outcome)
-        self._events.put_nowait((ANY_LEG, Abort(error)))
+        self._here.copy().run(self._abort, outcome, error)
 
     async def close(self) -> None:
         """Cancel what still runs, and say how it ended where nothing else has."""
@@ -204,6 +199,18 @@ class Flight:
             self.trace.end(self.watch.outcome)
         if self._leg is not None:
             await asyncio.gather(self._leg, return_exceptions=True)
+
+    def _cut_over(self) -> Fate:
+        if self.left.done() or self.watch.over:
+            return Fate.FINISHED
+        if self._replay():
+            return Fate.REPLAYED
+        self._abort(Outcome.LOST, refusals.cut_over())
+        return Fate.ABORTED
+
+    def _abort(self, outcome: Outcome, error: ApiError) -> None:
+        self._leave(outcome)
+        self._events.put_nowait((ANY_LEG, Abort(error)))
 
     def _replay(self) -> bool:
         """Start again on the stable resident; False where that cannot be, and nothing is done."""

@@ -5,10 +5,13 @@ client waits for one.
 """
 
 import asyncio
+import contextvars
 import logging
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from monitors.contract import Name
 from monitors.detectors.finding import Abstained, Finding, Verdict, examine
@@ -37,7 +40,8 @@ class Verdicts:
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
         self._open[written] = resident
-        judging = loop.run_in_executor(self._thread, _examine, judges)
+        here = contextvars.copy_context()  # so that a log line from there knows its request
+        judging = loop.run_in_executor(self._thread, here.run, partial(_examine, judges))
         judging.add_done_callback(partial(self._judged, write, written))
 
     async def settled(self, resident: Name) -> None:
@@ -75,4 +79,10 @@ def _examined(detector: Detector, judge: Callable[[], Verdict]) -> Finding:
         return examine(detector, judge)
     except Exception as err:  # a request has its ending whatever becomes of a detector
         log.exception("a detector failed", extra={"detector": detector})
-        return Finding(detector, Abstained(f"it failed: {type(err).__name__}: {err}"), 0.0)
+        return Finding(detector, Abstained(f"it failed: {_kind(err)}"), 0.0)
+
+
+def _kind(err: Exception) -> str:
+    """What it was and where; its words may quote the answer."""
+    place = traceback.extract_tb(err.__traceback__)[-1]
+    return f"{type(err).__name__} at {Path(place.filename).name}:{place.lineno}"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -16,10 +17,11 @@ import httpx
 import pytest
 
 from monitors import logs
+from monitors.detectors.speech import SpeechAudit
 from runtime import turns
 from runtime.settings import TraceSettings
 from tests.support import media
-from tests.support.gateway import ALONE, running_gateway, settings_for
+from tests.support.gateway import ALONE, B, running_gateway, settings_for
 from tests.support.otlp import Receiver, attributes, receiving
 from tests.support.ports import free_ports
 from tests.support.stack import wait_until
@@ -185,6 +187,19 @@ def test_with_the_switch_traces_carry_the_words_and_still_no_media(telling: Life
         assert f"{CANARY}-{ending}" not in telling.spans
 
 
+@contextmanager
+def logged() -> Iterator[StringIO]:
+    """What this process logs meanwhile, as a gateway of its own would."""
+    stream = StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.JsonFormatter())
+    logging.getLogger().addHandler(handler)
+    try:
+        yield stream
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
 async def test_an_error_nobody_foresaw_is_logged_without_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,15 +207,9 @@ async def test_an_error_nobody_foresaw_is_logged_without_its_words(
         raise ValueError(f"cannot read {CANARY}")
 
     monkeypatch.setattr(turns, "build", breaks)
-    stream = StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(logs.JsonFormatter())
-    logging.getLogger().addHandler(handler)
-    try:
+    with logged() as stream:
         async with running_gateway(settings_for(tmp_path, **ALONE)) as gateway:
             answer = await gateway.chat("hello")
-    finally:
-        logging.getLogger().removeHandler(handler)
     assert answer.status_code == 500
     assert answer.json()["redline"]["request_id"] == answer.headers["X-Redline-Request"]
     assert CANARY not in stream.getvalue() + answer.text
@@ -209,3 +218,34 @@ async def test_an_error_nobody_foresaw_is_logged_without_its_words(
     assert told["request_id"] == answer.headers["X-Redline-Request"]
     assert "ValueError: (its words are left out" in told["exception"]
     assert "in breaks" in told["exception"]  # where it was is told
+
+
+@pytest.mark.parametrize("cut", [False, True])
+async def test_a_detector_that_fails_quotes_no_answer_whoever_ended_the_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    def breaks(_: SpeechAudit, reason: str | None, answer: str, made: int | None) -> None:
+        assert CANARY in answer
+        raise ValueError(f"cannot judge {answer}")
+
+    monkeypatch.setattr(SpeechAudit, "close", breaks)
+    asked = chat(text(f"@say:{CANARY}"), modalities=["text", "audio"], stream=True) | {
+        "max_tokens": 200 if cut else 3
+    }
+    with logged() as stream:
+        async with running_gateway(settings_for(tmp_path, **ALONE)) as gateway:
+            async with gateway.client.stream("POST", CHAT, json=asked) as answer:
+                request_id = answer.headers["X-Redline-Request"]
+                said = ""
+                async for line in answer.aiter_lines():
+                    said += line
+                    if cut and said.count(CANARY) > 2 and '"data"' in said:  # as an order does
+                        gateway.app.state.flights.on(B)[0].cut_over()
+                        cut = False
+            await gateway.settled()
+            told = (await gateway.client.get(f"/requests/{request_id}")).text
+    assert CANARY not in stream.getvalue() + told
+    assert "it failed: ValueError" in told
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    (failure,) = [line for line in lines if "exception" in line]
+    assert failure["request_id"] == request_id

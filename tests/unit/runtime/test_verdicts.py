@@ -1,8 +1,10 @@
 """Verdicts made off the event loop: each written once, in order, and before the end."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from monitors.detectors.finding import Abstained, Finding, Verdict
 from monitors.labels import Detector, Judgement
@@ -84,4 +86,20 @@ async def test_a_detector_that_fails_has_abstained_and_the_others_speak() -> Non
     verdicts.ask("a", judges, lambda findings: written.extend(findings))
     await verdicts.stop()
     assert [f.judgement for f in written] == [Judgement.ABSTAINED, Judgement.CLEAN]
-    assert written[0].verdict == Abstained("it failed: ZeroDivisionError: no hops")
+    verdict = written[0].verdict
+    assert isinstance(verdict, Abstained)
+    assert re.fullmatch(r"it failed: ZeroDivisionError at test_verdicts.py:\d+", verdict.reason)
+
+
+async def test_a_verdict_is_made_in_the_context_of_whoever_asked_for_it() -> None:
+    verdicts, told, seen = Verdicts(), ContextVar("told", default=""), list[str]()
+
+    def judge() -> Verdict:
+        seen.append(told.get())
+        return ()
+
+    told.set("this request")
+    verdicts.ask("a", {SPEECH: judge}, lambda _: None)
+    told.set("another")
+    await verdicts.stop()
+    assert seen == ["this request"]
