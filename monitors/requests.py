@@ -4,7 +4,8 @@ Ids, times and findings only; never a word, a name of a file or a byte that a cl
 """
 
 from collections import OrderedDict, deque
-from itertools import islice
+from heapq import merge
+from itertools import count, islice
 
 import msgspec
 
@@ -21,7 +22,8 @@ from monitors.labels import Detector, Judgement, Keep, Outcome, Stage
 
 SERVED = 10_000
 TURNED_AWAY = 1_000
-WRONG = 200  # of those, the last with something wrong are found without their ids
+RECORD_BYTES = 4_096  # there is room for so much of each on average; most need a third of it
+WRONG = 200  # of those, the last with each kind of wrong are found without their ids
 
 
 class StageTime(Wire, frozen=True):
@@ -140,23 +142,33 @@ class RequestRecord(Wire, frozen=True):
 
 class RequestRing:
     """The last requests, those that were turned away apart: a flood of these pushes out none
-    that was served. Kept as bytes, which cost the garbage collector nothing."""
+    that was served, and one thing that is wrong with many hides none of another kind. Kept as
+    bytes, which cost the garbage collector nothing; `record_bytes`: room for each on average."""
 
-    def __init__(self, served: int = SERVED, turned_away: int = TURNED_AWAY) -> None:
-        self._served = _Ring(served)
-        self._turned_away = _Ring(turned_away)
-        self._wrong: deque[tuple[str, tuple[Keep, ...]]] = deque(maxlen=WRONG)
+    def __init__(
+        self,
+        served: int = SERVED,
+        turned_away: int = TURNED_AWAY,
+        record_bytes: int = RECORD_BYTES,
+    ) -> None:
+        self._served = _Ring(served, served * record_bytes)
+        self._turned_away = _Ring(turned_away, turned_away * record_bytes)
+        self._numbers = count()
+        self._wrong = {why: deque[tuple[int, str]](maxlen=WRONG) for why in Keep}
 
     def add(self, record: RequestRecord) -> None:
         """Remember a request that has ended."""
         ring = self._turned_away if record.outcome is Outcome.REFUSED else self._served
         ring.add(record.request_id, _encoder.encode(record))
-        if record.wrong:
-            self._wrong.append((record.request_id, record.wrong))
+        number = next(self._numbers)
+        for why in record.wrong:
+            self._wrong[why].append((number, record.request_id))
 
     def wrong(self, why: Keep | None, limit: int) -> tuple[RequestRecord, ...]:
         """The last requests with something wrong (None: anything), newest first."""
-        ids = [i for i, what in reversed(self._wrong) if why is None or why in what]
+        kinds = Keep if why is None else (why,)
+        newest = merge(*(reversed(self._wrong[kind]) for kind in kinds), reverse=True)
+        ids = dict.fromkeys(request_id for _, request_id in newest)
         found = (self.get(request_id) for request_id in ids)
         return tuple(islice((record for record in found if record is not None), limit))
 
@@ -180,19 +192,26 @@ class Reach(Wire, frozen=True):
 
 
 class _Ring:
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, capacity_bytes: int) -> None:
         if capacity < 1:
             raise ValueError(f"a ring of {capacity} remembers nothing: give at least 1")
         self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
         self._held: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
     def add(self, key: str, value: bytes) -> None:
+        """The newest is held whatever its size."""
+        self._bytes += len(value) - len(self._held.pop(key, b""))
         self._held[key] = value
-        if len(self._held) > self._capacity:
-            self._held.popitem(last=False)
+        while len(self._held) > 1 and self._is_over():
+            self._bytes -= len(self._held.popitem(last=False)[1])
+
+    def _is_over(self) -> bool:
+        return len(self._held) > self._capacity or self._bytes > self._capacity_bytes
 
     def get(self, key: str) -> bytes | None:
         return self._held.get(key)

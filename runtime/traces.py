@@ -17,7 +17,7 @@ from monitors.contract import (
     RequestFinished,
 )
 from monitors.detectors.finding import Abstained, Finding
-from monitors.labels import Keep, Outcome, Stage
+from monitors.labels import Keep, Origin, Outcome, Stage
 from monitors.requests import (
     Asked,
     Examined,
@@ -34,7 +34,11 @@ from monitors.tracing import TraceContext, new_span_id
 from runtime.residents.port import EngineStage, Finished
 from runtime.stamp import Stamp
 
-MAX_NOTED = 64  # of one leg: a detector that finds a fault in every frame fills no memory
+# Of one leg: a detector that finds a fault in every frame fills no memory, and pushes out neither
+# what else happened nor, where it is the input that is damaged, the faults that are ours.
+MAX_FAULTS = 16
+MAX_INPUT_FAULTS = 8  # of those
+MAX_NOTED = 32  # of everything else, of which there is little: first outputs, lines, residency
 MAX_CONTENT_CHARS = 8_192  # of what was said, each way, where it is captured
 
 
@@ -53,6 +57,22 @@ class _Leg:
     )
     examined: list[Examined] = field(default_factory=list[Examined])
     unnoted: int = 0
+
+    def note(self, at: float, body: EvidenceBody) -> None:
+        if self._has_room(body):
+            self.noted.append((at, body))
+        else:
+            self.unnoted += 1
+
+    def _has_room(self, body: EvidenceBody) -> bool:
+        if isinstance(body, RequestFinished):
+            return True  # there is one
+        faults = [found for _, found in self.noted if isinstance(found, FaultFound)]
+        if not isinstance(body, FaultFound):
+            return len(self.noted) - len(faults) < MAX_NOTED
+        if body.origin is Origin.INPUT:
+            return sum(found.origin is Origin.INPUT for found in faults) < MAX_INPUT_FAULTS
+        return len(faults) < MAX_FAULTS
 
 
 class RequestTrace:
@@ -162,10 +182,7 @@ class RequestTrace:
             self._keep.add(Keep.LINE)
         elif isinstance(body, FaultFound):
             self._keep.add(Keep.FAULT)
-        if len(leg.noted) < MAX_NOTED or isinstance(body, RequestFinished):
-            leg.noted.append((now, body))
-        else:
-            leg.unnoted += 1
+        leg.note(now, body)
         if isinstance(body, RequestFinished):
             self._leave(leg, now)
 

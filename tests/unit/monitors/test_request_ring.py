@@ -3,7 +3,7 @@
 import pytest
 
 from monitors.labels import Keep, Outcome
-from monitors.requests import RequestRing
+from monitors.requests import WRONG, RequestRing
 from tests.support.records import CUT, END, LATE, RESIDENCY, TOKEN, a_record
 
 
@@ -60,3 +60,29 @@ def test_the_last_with_something_wrong_are_found_without_their_ids() -> None:
     assert ids(Keep.FAULT) == ["r3"]
     assert ids(Keep.LINE) == ["r3", "r1"]
     assert ids(None, 1) == ["r4"]
+
+
+def test_a_flood_with_one_thing_wrong_hides_none_with_another() -> None:
+    ring = RequestRing()
+    ring.add(a_record(CUT, request_id="faulty", wrong=(Keep.FAULT,)))
+    for number in range(WRONG + 1):
+        refused = a_record(
+            request_id=f"r{number}", outcome=Outcome.REFUSED, legs=(), wrong=(Keep.OUTCOME,)
+        )
+        ring.add(refused)
+    assert [record.request_id for record in ring.wrong(Keep.FAULT, 9)] == ["faulty"]
+    assert [record.request_id for record in ring.wrong(None, 2)] == ["r200", "r199"]
+
+
+def test_large_records_push_out_older_ones_before_their_number_does() -> None:
+    ring = RequestRing(served=4, record_bytes=2_000)
+    for number in range(4):
+        ring.add(a_record(*[CUT] * 20, request_id=f"large{number}"))
+    assert 0 < ring.reach().served < 4
+    assert ring.get("large3") is not None
+    assert ring.get("large0") is None
+    ring.add(a_record(*[CUT] * 200, request_id="huge"))
+    assert (ring.reach().served, ring.get("huge") is not None) == (1, True)
+    for number in range(4):
+        ring.add(a_record(request_id=f"small{number}"))
+    assert ring.reach().served == 4

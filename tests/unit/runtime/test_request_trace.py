@@ -3,19 +3,27 @@
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from monitors import tracing
 from monitors.contract import EvidenceBody, KvRung, Level, RequestFinished
 from monitors.detectors.finding import Abstained, Finding
-from monitors.labels import Detector, Judgement, Keep, Outcome, Stage
+from monitors.labels import Detector, Judgement, Keep, Origin, Outcome, Stage
 from monitors.tracing import TraceContext, Tracing
 from runtime.requests import Requests, UnknownRequest
 from runtime.residents.port import EngineStage, Finished
 from runtime.stamp import Stamp
-from runtime.traces import MAX_CONTENT_CHARS, MAX_NOTED, RequestTrace
-from tests.support.records import CUT, END, LATE, TOKEN
+from runtime.traces import (
+    MAX_CONTENT_CHARS,
+    MAX_FAULTS,
+    MAX_INPUT_FAULTS,
+    MAX_NOTED,
+    RequestTrace,
+)
+from tests.support.records import CUT, END, LATE, RESIDENCY, TOKEN
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SAMPLED = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
@@ -160,11 +168,28 @@ def test_a_breach_a_fault_and_a_bad_end_are_always_kept() -> None:
     assert ended(Scene(SAMPLED), Outcome.LOST, LATE, CUT) == tuple(Keep)
 
 
+def test_damaged_input_pushes_out_neither_first_outputs_nor_faults_of_ours() -> None:
+    scene = Scene(ratio=0.0)
+    damaged = replace(CUT, origin=Origin.INPUT, detail="a picture could not be decoded " * 5)
+    happened = [*[damaged] * 60, TOKEN, LATE, RESIDENCY, *[CUT] * 60]
+    assert ended(scene, Outcome.OK, *happened) == (Keep.LINE, Keep.FAULT)
+    record = scene.requests.find(scene.trace.request_id)
+    (leg,) = record.legs
+    kept = [
+        *[damaged] * MAX_INPUT_FAULTS, TOKEN, LATE, RESIDENCY,
+        *[CUT] * (MAX_FAULTS - MAX_INPUT_FAULTS), END,
+    ]  # fmt: skip
+    assert [noted.body for noted in leg.noted] == kept
+    assert leg.unnoted == 120 - MAX_FAULTS
+    assert len(msgspec.msgpack.encode(record)) < 6_000
+
+
 def test_a_fault_beyond_the_most_that_is_noted_still_keeps_the_trace() -> None:
     scene = Scene(ratio=0.0)
-    assert ended(scene, Outcome.OK, *[TOKEN] * MAX_NOTED, CUT) == (Keep.FAULT,)
+    assert ended(scene, Outcome.OK, *[TOKEN] * (MAX_NOTED + 1), CUT) == (Keep.FAULT,)
     (leg,) = scene.requests.find(scene.trace.request_id).legs
-    assert (len(leg.noted), leg.unnoted) == (MAX_NOTED + 1, 1)  # its ending has a place always
+    assert [leg.noted[-2].body, leg.noted[-1].body] == [CUT, END]  # each with a place of its own
+    assert leg.unnoted == 1
 
 
 def test_an_exemplar_is_given_only_once_the_trace_is_sure_to_be_kept() -> None:
