@@ -141,7 +141,8 @@ class RequestRecord(Wire, frozen=True):
 
 
 class RequestRing:
-    """The last requests, those that were turned away apart: a flood of these pushes out none
+    """The last requests, those that were turned away, or that left before they were handed to a
+    resident, apart: a flood of these pushes out none
     that was served, and one thing that is wrong with many hides none of another kind. Kept as
     bytes, which cost the garbage collector nothing; `record_bytes`: room for each on average."""
 
@@ -158,7 +159,7 @@ class RequestRing:
 
     def add(self, record: RequestRecord) -> None:
         """Remember a request that has ended."""
-        ring = self._turned_away if record.outcome is Outcome.REFUSED else self._served
+        ring = self._turned_away if _is_chaff(record) else self._served
         ring.add(record.request_id, _encoder.encode(record))
         number = next(self._numbers)
         for why in record.wrong:
@@ -189,6 +190,13 @@ class Reach(Wire, frozen=True):
     oldest: float | None
     served: int
     turned_away: int
+
+
+def _is_chaff(record: RequestRecord) -> bool:
+    """What a client can send in floods at no cost to a resident."""
+    left = record.outcome is Outcome.CANCELLED
+    early = all(leg.departed_s is None for leg in record.legs)
+    return record.outcome is Outcome.REFUSED or (left and early)
 
 
 class _Ring:

@@ -148,9 +148,10 @@ class Book:
         """Whether the pool has served enough since it was empty for its residency to tell."""
         return self._served[stamp.version, stamp.pool_epoch] >= WARM_AFTER
 
-    def refused(self, version: str) -> None:
-        """A request that was routed to a version, but never reached it."""
-        self.exposition.counter(catalog.REQUESTS).inc(version, Outcome.REFUSED)
+    def unserved(self, version: str, outcome: Outcome) -> None:
+        """A request that was routed to a version, but never reached it: it is counted, and says
+        nothing about the version."""
+        self.exposition.counter(catalog.REQUESTS).inc(version, outcome)
 
     def residency(self, stamp: Stamp, samples: Iterable[ResidencySampled]) -> None:
         """What one request found of the cache on the device in time."""

@@ -66,7 +66,7 @@ class Chat:
             if flight is None:
                 trace.end(_outcome(err))
             else:
-                await flight.close()
+                await flight.close(_outcome(err))
             if isinstance(err, ClientDisconnect):
                 return Response(status_code=CLIENT_CLOSED)
             raise
@@ -207,6 +207,10 @@ class _FlightStream(StreamingResponse):
         try:
             with suppress(ClientDisconnect):
                 await super().__call__(scope, receive, send)
+        except Exception:
+            self._flight.trace.told(200, INTERNAL_ERROR)
+            await self._flight.close(Outcome.FAILED)
+            raise
         finally:
             await self._flight.close()
 
@@ -221,7 +225,7 @@ def _told(err: BaseException) -> tuple[int | None, str | None]:
 
 
 def _outcome(err: BaseException) -> Outcome:
-    """How a request ended that was never routed."""
+    """How a request ended that no resident brought to an end."""
     if isinstance(err, ApiError):
         return Outcome.REFUSED
     gone = isinstance(err, ClientDisconnect | asyncio.CancelledError)

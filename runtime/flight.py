@@ -189,14 +189,20 @@ class Flight:
         """End it at once; its client, who may be slow to read, hears of it in its turn."""
         self._here.copy().run(self._abort, outcome, error)
 
-    async def close(self) -> None:
-        """Cancel what still runs, and say how it ended where nothing else has."""
+    async def close(self, outcome: Outcome = Outcome.CANCELLED) -> None:
+        """Cancel what still runs, and end as `outcome` where nothing else has ended it.
+
+        `FAILED`: the gateway itself did, whatever its resident has done. That is remembered of the
+        request, and never held against the version.
+        """
+        unsaid = not self.watch.over or outcome is Outcome.FAILED
+        ending = outcome if unsaid else self.watch.outcome
         self._leave(Outcome.CANCELLED)
         if not self.landed.done():
             self.landed.set_result(None)
             if not self.legs and self.ask.pinned is None:
-                self._plane.book.refused(self.watch.stamp.version)
-            self.trace.end(self.watch.outcome)
+                self._plane.book.unserved(self.watch.stamp.version, ending)
+            self.trace.end(ending)
         if self._leg is not None:
             await asyncio.gather(self._leg, return_exceptions=True)
 

@@ -29,7 +29,7 @@ class Flights:
         """Route a request. Raises `ApiError` where no resident may or can take it."""
         name = ask.pinned or self._plane.router.pick(ask.session or ask.request_id)
         if not self._plane.is_ready(name):
-            self._plane.book.refused(self._plane.versions[name])
+            self._plane.book.unserved(self._plane.versions[name], Outcome.REFUSED)
             raise refusals.not_ready(name, self._plane.supervisors[name].state)
         if ask.pinned is None:
             self._admit(ask.session, name)
@@ -55,7 +55,7 @@ class Flights:
     def _admit(self, session: str | None, name: Name) -> None:
         limited = self._plane.levels.of(name).admission is Admission.LIMITED
         if limited and session not in self._sessions:
-            self._plane.book.refused(self._plane.versions[name])
+            self._plane.book.unserved(self._plane.versions[name], Outcome.REFUSED)
             raise refusals.limited()
         if session is not None:
             self._sessions[session] = None

@@ -1,9 +1,13 @@
 """`GET /requests/{id}`: what the gateway remembers of a request, for operators."""
 
 import asyncio
+import re
+import threading
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import httpx
 import msgspec
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +16,8 @@ from monitors.contract import FaultFound, LineCrossed, MediaRung
 from monitors.labels import Keep, Outcome, Stage
 from monitors.requests import RequestRecord
 from redline.cli import app
+from runtime import turns
+from runtime.openai_answer import Answer
 from runtime.residents.local import LocalResident
 from runtime.residents.port import Generate
 from runtime.settings import TraceSettings
@@ -29,6 +35,10 @@ from tests.support.otlp import receiving
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
+A_STREAM: dict[str, Any] = {
+    "model": "redline", "stream": True, "max_tokens": 200,
+    "messages": [{"role": "user", "content": "hello"}],
+}  # fmt: skip
 SPEECH = {"modalities": ["text", "audio"], "stream": True}
 
 
@@ -104,6 +114,79 @@ async def test_a_request_that_was_turned_away_has_an_id_and_a_record(
     assert told.outcome is Outcome.REFUSED
 
 
+async def test_a_client_that_leaves_while_its_media_is_decoded_is_not_called_refused(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, gate = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> NoReturn:
+        began.set()
+        gate.wait(10.0)
+        raise ValueError("nobody hears of it")
+
+    monkeypatch.setattr(turns, "build", slow)
+    before = counted(gateway)
+    asking = asyncio.create_task(gateway.chat("hello"))
+    await until(began.is_set)
+    (flight,) = gateway.app.state.flights.on(B)
+    asking.cancel()
+    await until(flight.landed.done)
+    gate.set()
+    told = await record(gateway, flight.ask.request_id)
+    assert told.outcome is Outcome.CANCELLED
+    assert told.told is not None
+    assert told.told.status is None
+    assert counted(gateway) - before == {Outcome.CANCELLED: 1}
+    assert gateway.bodies("finished") == []
+
+
+async def test_an_error_of_the_gateways_own_is_a_failure_that_speaks_against_no_version(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> NoReturn:
+        raise ValueError("nobody foresaw it")
+
+    monkeypatch.setattr(turns, "build", breaks)
+    before, ring = counted(gateway), gateway.plane.book.tables().faults
+    told = await asked(gateway)
+    assert (told.outcome, told.wrong) == (Outcome.FAILED, (Keep.OUTCOME,))
+    assert told.told is not None
+    assert (told.told.status, told.told.code) == (500, "internal_error")
+    assert counted(gateway) - before == {Outcome.FAILED: 1}
+    assert gateway.plane.book.tables().faults == ring
+    assert gateway.bodies("finished") == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_error_behind_the_engines_answer_is_the_gateways_too(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    def breaks(*_: object, **__: object) -> NoReturn:
+        raise ValueError("nobody foresaw it")
+
+    monkeypatch.setattr(Answer, "chunk" if stream else "whole", breaks)
+    before = counted(gateway)
+    if stream:
+        async with gateway.client.stream("POST", "/v1/chat/completions", json=A_STREAM) as answer:
+            request_id = answer.headers["X-Redline-Request"]
+            with pytest.raises(httpx.RemoteProtocolError):
+                await answer.aread()
+    else:
+        request_id = (await gateway.chat("hello")).headers["X-Redline-Request"]
+    told = await record(gateway, request_id)
+    assert told.outcome is Outcome.FAILED
+    assert told.told is not None
+    assert told.told.code == "internal_error"
+    assert Outcome.FAILED not in counted(gateway) - before  # the version did what it should
+
+
+def counted(gateway: Gateway) -> Counter[str]:
+    """Requests on B so far, by outcome."""
+    body, _ = gateway.plane.render_metrics(None)
+    found = re.findall(r'redline_requests_total{outcome="(\w+)",version="v1"} (\S+)', body.decode())
+    return Counter({outcome: int(float(value)) for outcome, value in found})
+
+
 async def test_what_the_client_was_told_late_in_a_stream_is_remembered(shared: Gateway) -> None:
     answer = await shared.chat("hello @die", stream=True, max_tokens=8)
     await until(lambda: shared.plane.is_ready(B))
@@ -119,9 +202,8 @@ async def test_one_that_is_under_way_is_told_as_it_is(shared: Gateway) -> None:
     async with shared.client.stream(
         "POST",
         "/v1/chat/completions",
-        json={"model": "redline", "stream": True, "max_tokens": 200,
-              "messages": [{"role": "user", "content": "hello"}]},
-    ) as answer:  # fmt: skip
+        json=A_STREAM,
+    ) as answer:
         now = await record(shared, answer.headers["X-Redline-Request"])
         assert (now.outcome, now.ended_s, now.legs[0].left_s) == (None, None, None)
     await until(lambda: not shared.plane.in_flight(B))

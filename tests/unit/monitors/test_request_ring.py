@@ -4,7 +4,7 @@ import pytest
 
 from monitors.labels import Keep, Outcome
 from monitors.requests import WRONG, RequestRing
-from tests.support.records import CUT, END, LATE, RESIDENCY, TOKEN, a_record
+from tests.support.records import CUT, END, LATE, RESIDENCY, TOKEN, a_leg, a_record
 
 
 def test_a_request_is_given_back_as_it_was() -> None:
@@ -34,6 +34,16 @@ def test_a_flood_of_refused_requests_pushes_out_none_that_was_served() -> None:
     assert ring.get("bad9") is not None
     assert ring.get("bad7") is None
     assert ring.reach().turned_away == 2
+
+
+def test_a_flood_of_clients_that_leave_before_they_are_served_pushes_out_none_either() -> None:
+    ring = RequestRing(served=2, turned_away=2)
+    ring.add(a_record(outcome=Outcome.CANCELLED))
+    ring.add(a_record(request_id="broken", outcome=Outcome.FAILED, legs=()))
+    waiting = a_leg(departed_s=None)
+    for number in range(10):
+        ring.add(a_record(request_id=f"left{number}", outcome=Outcome.CANCELLED, legs=(waiting,)))
+    assert (ring.reach().served, ring.reach().turned_away) == (2, 2)
 
 
 def test_a_ring_that_could_hold_nothing_is_refused() -> None:
