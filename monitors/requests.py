@@ -141,10 +141,13 @@ class RequestRecord(Wire, frozen=True):
 
 
 class RequestRing:
-    """The last requests, those that were turned away, or that left before they were handed to a
-    resident, apart: a flood of these pushes out none
-    that was served, and one thing that is wrong with many hides none of another kind. Kept as
-    bytes, which cost the garbage collector nothing; `record_bytes`: room for each on average."""
+    """The last requests, within bounds of number and of bytes.
+
+    What was turned away, or left before it was handed to a resident, is apart: a flood of it
+    pushes out none that was served; and one thing that is wrong with many hides none of another
+    kind. Kept as bytes, which cost the garbage collector nothing; `record_bytes`: room for each
+    on average.
+    """
 
     def __init__(
         self,

@@ -79,6 +79,7 @@ class Renderer:
 
     def spans(self, trace: Trace) -> list[ReadableSpan]:
         """The request's span last, those of its parts before it."""
+        self._made.take()  # what is left of one that could not be made to its end
         record, start = trace.record, trace.record.received
         root = self._start(_name(record), trace, start)
         for stage in record.stages:

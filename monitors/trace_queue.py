@@ -4,11 +4,14 @@ Whoever offers a trace never waits. What does not fit is dropped whole and count
 traces long before those that tell of something.
 """
 
+import logging
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from opentelemetry.trace import SpanContext
@@ -20,6 +23,8 @@ QUEUE_SPANS = 8_192
 ORDINARY_SHARE = 0.5  # of the queue, for traces that tell nothing against us
 BATCH_TRACES = 8  # a few milliseconds of work, in which the event loop has to share
 FLUSH_EVERY_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,8 @@ class Trace:
     @property
     def ordinary(self) -> bool:
         """Whether it tells nothing against us: a sample, or what its client did by itself, which
-        may come in floods. It crossed no line, broke nothing and was not lost."""
+        may come in floods. It crossed no line, no fault but its input's was found, and neither
+        its resident nor the gateway failed it."""
         record = self.record
         ours = any(fault.origin is not Origin.INPUT for fault in record.faults())
         failed = record.outcome in (Outcome.FAILED, Outcome.LOST)
@@ -115,9 +121,16 @@ class TraceQueue:
 
     def _run(self) -> None:
         while batch := self._next():
-            lost = 0 if self._sink.send(batch) else sum(trace.spans for trace in batch)
+            lost = 0 if self._sent(batch) else sum(trace.spans for trace in batch)
             with self._changed:
                 self._dropped += lost
+
+    def _sent(self, batch: list[Trace]) -> bool:
+        try:
+            return self._sink.send(batch)
+        except Exception as err:  # noqa: BLE001 - one that cannot be made ends no other
+            log.error("a batch of traces is lost: %s", _kind(err))  # its words may quote a user
+            return False
 
     def _next(self) -> list[Trace]:
         """The next batch, once there is a full one or its time has come; empty: it is over."""
@@ -132,3 +145,8 @@ class TraceQueue:
             batch = [self._waiting.popleft() for _ in range(count)]
             self._spans -= sum(trace.spans for trace in batch)
             return batch
+
+
+def _kind(err: Exception) -> str:
+    place = traceback.extract_tb(err.__traceback__)[-1]
+    return f"{type(err).__name__} at {Path(place.filename).name}:{place.lineno}"

@@ -13,12 +13,14 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, url_attributes
+from opentelemetry.trace import SpanContext
 
 from monitors import tracing
 from monitors.labels import Outcome
 from monitors.requests import Told
 from monitors.span_names import Attribute
-from monitors.trace_queue import Content
+from monitors.spans import Renderer
+from monitors.trace_queue import Content, Trace
 from monitors.tracing import TraceContext, Tracing
 from tests.support.otlp import Receiver, attributes, receiving
 from tests.support.records import CUT, LATE, LEG_SPAN, TOKEN, a_leg, a_record
@@ -169,6 +171,14 @@ def test_content_is_on_the_span_only_when_it_is_given(receiver: Receiver) -> Non
     ]
     assert (said["gen_ai.input.messages"], said["gen_ai.output.messages"]) == ("[in]", "[out]")
     assert not {"gen_ai.input.messages", "gen_ai.output.messages"} & silent.keys()
+
+
+def test_a_trace_that_cannot_be_made_leaves_nothing_in_the_next_one() -> None:
+    renderer, own = Renderer("t"), SpanContext(1, 2, is_remote=False)
+    with pytest.raises(ValueError, match="no hex"):
+        renderer.spans(Trace(own, None, a_record(legs=(a_leg(span_id="no hex"),)), None))
+    good = Trace(own, None, a_record(), None)
+    assert len(renderer.spans(good)) == good.spans
 
 
 def test_an_endpoint_with_a_path_is_used_as_it_is(receiver: Receiver) -> None:

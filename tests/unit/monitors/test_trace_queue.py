@@ -126,3 +126,28 @@ def test_a_close_waits_no_longer_than_it_may(gate: Gate) -> None:
     assert time.monotonic() - began < 5.0
     assert queue.dropped_spans == SPANS  # what waited; the batch under way may still arrive
     assert gate.closed == 1
+
+
+def test_a_batch_that_cannot_be_made_is_lost_and_ends_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = Gate()
+    gate.opened.set()
+    really, broken = gate.send, [True]
+
+    def send(traces: Sequence[Trace]) -> bool:
+        if broken.pop():
+            broken.append(False)
+            raise ValueError("the words of a user")
+        broken.append(False)
+        return really(traces)
+
+    gate.send = send
+    queue = TraceQueue(gate)
+    for _ in range(2 * BATCH_TRACES):
+        assert queue.offer(ORDINARY)
+    queue.close(30.0)
+    assert len(gate.sent) == BATCH_TRACES
+    assert queue.dropped_spans == BATCH_TRACES * SPANS
+    (line,) = caplog.messages
+    assert line.startswith("a batch of traces is lost: ValueError at test_trace_queue.py:")
