@@ -1,5 +1,7 @@
 """`redline explain [REQUEST_ID]`: what happened to one request, or which ones to ask about."""
 
+import json
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -9,6 +11,8 @@ from redline.options import StateDir, stack_of
 from redline.sentences import fail
 from redline.settings import STATE_DIR
 
+BAD_USAGE = 2
+
 RequestId = Annotated[
     str | None,
     typer.Argument(
@@ -16,7 +20,17 @@ RequestId = Annotated[
         "requests with something wrong."
     ),
 ]
-Why = Annotated[Keep | None, typer.Option("--why", help="Without an id: only those.")]
+
+
+class Wrong(StrEnum):
+    """What may be wrong with a request."""
+
+    LINE = Keep.LINE.value
+    FAULT = Keep.FAULT.value
+    OUTCOME = Keep.OUTCOME.value
+
+
+Why = Annotated[Wrong | None, typer.Option("--why", help="Without an id: only those.")]
 
 
 def command(
@@ -31,14 +45,18 @@ def command(
     from redline import request_story as stories
     from redline.client import ClientError
 
+    if request_id is not None and why is not None:
+        fail("--why chooses among requests: give it without an id", code=BAD_USAGE)
     stack = stack_of(state_dir)
     try:
         if request_id is None:
-            found = stories.fetch_wrong(stack, why)
+            found = stories.fetch_wrong(stack, None if why is None else Keep(why))
             said = stories.listing(found)
         else:
             found = stories.fetch(stack, request_id)
             said = stories.story(found)
     except ClientError as err:
         fail(err)
-    typer.echo(msgspec.json.encode(found).decode() if as_json else said)
+    except ValueError as err:
+        fail(err, code=BAD_USAGE)
+    typer.echo(json.dumps(msgspec.to_builtins(found)) if as_json else said)

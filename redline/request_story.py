@@ -1,7 +1,8 @@
 """One request's story as text, from what the gateway remembers of it."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
+from urllib.parse import quote
 
 from monitors.contract import (
     FaultFound,
@@ -35,8 +36,11 @@ _STAGES = {
 
 def fetch(stack: Stack, request_id: str) -> RequestRecord:
     """What the gateway remembers. Raises `ClientError`, for an unknown id with how far back it
-    remembers."""
-    return ask(stack, "GET", f"{stack.runtime_url}/requests/{request_id}", RequestRecord)
+    remembers, and `ValueError` for what can be no id."""
+    if request_id in ("", ".", "..") or not request_id.isprintable():
+        raise ValueError(f"{request_id!r} is no request's id: see X-Redline-Request, or a log line")
+    named = quote(request_id, safe="")  # whatever it is, it is asked of this route
+    return ask(stack, "GET", f"{stack.runtime_url}/requests/{named}", RequestRecord)
 
 
 def fetch_wrong(stack: Stack, why: Keep | None) -> list[RequestRecord]:
@@ -54,14 +58,15 @@ def _line(record: RequestRecord) -> str:
     where = record.legs[-1].version if record.legs else "nowhere"
     rules = ", ".join(dict.fromkeys(fault.rule for fault in record.faults()))
     wrong = ", ".join(record.wrong) + (f" ({rules})" if rules else "")
-    return f"{record.request_id}  {_moment(record.received)}  {where}  {record.outcome}  {wrong}"
+    words = (record.request_id, _moment(record.received), where, str(record.outcome), wrong)
+    return _plain("  ".join(words))
 
 
 def story(record: RequestRecord) -> str:
     """The whole of it as text."""
-    facts = "\n".join(f"{name:18s} {value}" for name, value in _facts(record))
-    rows = "\n".join(f"{_ms(at):>12s}  {what}" for at, what in timeline(record))
-    found = "\n".join(_found(record))
+    facts = "\n".join(_plain(f"{name:18s} {value}") for name, value in _facts(record))
+    rows = "\n".join(_plain(f"{_ms(at):>12s}  {what}") for at, what in timeline(record))
+    found = "\n".join(map(_plain, _found(record)))
     return "\n\n".join(part for part in (facts, rows, found) if part)
 
 
@@ -233,4 +238,9 @@ def _ms(seconds: float) -> str:
 
 
 def _moment(wall: float) -> str:
-    return datetime.fromtimestamp(wall).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return datetime.fromtimestamp(wall, tz=UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def _plain(line: str) -> str:
+    """For a terminal: clients choose the names of their sessions, down to control characters."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)

@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
 
 import msgspec
 import uvicorn
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
@@ -28,7 +27,7 @@ from runtime.fence import FenceError
 from runtime.flights import Flights
 from runtime.guard import Guard
 from runtime.openai_api import MODEL
-from runtime.openai_errors import ApiError
+from runtime.openai_errors import ApiError, bad_request
 from runtime.orders import Orders
 from runtime.plane import DataPlane
 from runtime.readiness import readiness
@@ -37,8 +36,7 @@ from runtime.requests import UnknownRequest
 from runtime.residents.local import WORKER
 from runtime.settings import RuntimeSettings
 
-Limit = Annotated[int, Query(ge=1, le=WRONG)]
-
+SHOWN = 20  # requests, where their reader names no limit
 FINISH_S = 2.0  # for streams in flight, once the server is to stop
 CLOSE_S = 3  # then connections are closed, whatever runs on them
 CANNOT_START = 2
@@ -120,9 +118,9 @@ def _add_views(app: FastAPI, plane: DataPlane, guard: Guard) -> None:
         return Response(plane.book.tables().to_json(), media_type="application/json")
 
     @app.get("/requests")
-    async def wrong(request: Request, why: Keep | None = None, limit: Limit = 20) -> Response:
+    async def wrong(request: Request) -> Response:
         guard.require_operator(request)
-        found = plane.requests.wrong(why, limit)
+        found = plane.requests.wrong(_why(request), _limit(request))
         return Response(msgspec.json.encode(found), media_type="application/json")
 
     @app.get("/requests/{request_id}")
@@ -133,6 +131,21 @@ def _add_views(app: FastAPI, plane: DataPlane, guard: Guard) -> None:
         except UnknownRequest as err:
             raise ApiError(404, str(err), code="unknown_request") from err
         return Response(msgspec.json.encode(record), media_type="application/json")
+
+
+def _why(request: Request) -> Keep | None:
+    why = request.query_params.get("why")
+    kinds = [kind for kind in Keep if kind is not Keep.SAMPLED]
+    if why is not None and why not in kinds:
+        raise bad_request(f"why: {why!r} is not one of {', '.join(kinds)}", param="why")
+    return None if why is None else Keep(why)
+
+
+def _limit(request: Request) -> int:
+    limit = request.query_params.get("limit", str(SHOWN))
+    if not (limit.isdecimal() and 1 <= int(limit[:9]) <= WRONG):
+        raise bad_request(f"limit: {limit!r} is no number from 1 to {WRONG}", param="limit")
+    return int(limit)
 
 
 class _Server(uvicorn.Server):

@@ -259,11 +259,30 @@ async def test_an_unknown_id_is_a_sentence(shared: Gateway) -> None:
     assert "no request 'nope' is known here; it remembers" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("why=bogus", "why: 'bogus' is not one of line, fault, outcome"),
+        ("why=sampled", "why: 'sampled' is not one of line, fault, outcome"),
+        ("limit=0", "limit: '0' is no number from 1 to 200"),
+        ("limit=99999999999", "limit: '99999999999' is no number from 1 to 200"),
+        ("limit=many", "limit: 'many' is no number from 1 to 200"),
+    ],
+)
+async def test_a_list_that_cannot_be_is_refused_in_a_sentence(
+    shared: Gateway, query: str, sentence: str
+) -> None:
+    answer = await shared.client.get(f"/requests?{query}")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, sentence)
+
+
 async def test_only_operators_are_told(tmp_path: Path) -> None:
     async with running_gateway(settings_for(tmp_path, control_token="t", **ALONE)) as gateway:
         answer = await gateway.chat("hello")
         path = f"/requests/{answer.headers['X-Redline-Request']}"
         assert (await gateway.client.get(path)).status_code == 401
+        for query in ("", "?why=bogus", "?limit=0"):
+            assert (await gateway.client.get(f"/requests{query}")).status_code == 401
         allowed = await gateway.client.get(path, headers={"Authorization": "Bearer t"})
         assert allowed.status_code == 200
 

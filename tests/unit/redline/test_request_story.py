@@ -4,6 +4,8 @@ import re
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from monitors.contract import KvRung, Level, MediaRung, RequestFinished
@@ -154,3 +156,53 @@ def test_without_an_id_the_last_with_something_wrong_are_listed() -> None:
     assert first.endswith("  nowhere  refused  outcome")
     assert second.endswith("  v1  ok  line, fault (samples_lost)")
     assert none.output == "none that the gateway remembers\n"
+
+
+@pytest.mark.parametrize("request_id", ["", ".", "..", "r1\n", "\x1b[2J", "r\u202e1"])
+def test_what_can_be_no_id_is_refused_and_nobody_is_asked(request_id: str) -> None:
+    with recording_server() as server:
+        done = run(server, request_id)
+    assert (done.exit_code, server.seen) == (2, [])
+    assert done.output.startswith(f"redline: {request_id!r} is no request's id")
+
+
+def test_an_id_leads_to_no_other_route_than_that_of_requests() -> None:
+    with recording_server() as server:
+        done = run(server, "../control?a=b#c")
+    assert done.exit_code == 1
+    assert [seen.path for seen in server.seen] == ["/requests/..%2Fcontrol%3Fa%3Db%23c"]
+
+
+def test_an_id_and_a_choice_among_requests_do_not_go_together() -> None:
+    with recording_server() as server:
+        done = run(server, "r1", "--why", "fault")
+        sampled = run(server, "--why", "sampled")
+    assert (done.exit_code, sampled.exit_code, server.seen) == (2, 2, [])
+    assert done.output == "redline: --why chooses among requests: give it without an id\n"
+    assert "'sampled' is not one of" in sampled.output
+
+
+@given(st.text(st.characters(categories=["C", "Z"]), min_size=1))
+def test_what_clients_chose_moves_no_cursor_and_adds_no_line(session: str) -> None:
+    plain = said(a_record(session="s")).splitlines()
+    lines = said(a_record(session=session, request_id=session)).splitlines()
+    assert len(lines) == len(plain)
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_sessions_control_characters_are_shown_as_what_they_are() -> None:
+    words = said(a_record(session="a\n\x1b[31mb\x00\N{SNOWMAN}"))
+    assert "session            a\\n\\x1b[31mb\\x00\N{SNOWMAN}\n" in words
+
+
+def test_json_for_a_terminal_is_plain_too() -> None:
+    with recording_server() as server:
+        record = a_record(session="\x1b\x9b\u202e")
+        server.answers["/requests/r1"] = Answer(msgspec.json.encode(record))
+        told = run(server, "r1", "--json").output
+    assert told.rstrip("\n").isprintable()
+    assert msgspec.json.decode(told, type=RequestRecord) == record
+
+
+def test_times_of_day_name_their_zone() -> None:
+    assert "received           2023-11-14 22:13:20.000 UTC" in said(a_record())
