@@ -262,7 +262,7 @@ class Engine:
                 request.tokens(), salt=asked.salt, epoch=asked.probe_epoch
             )
         if request.sequence is not None:
-            request.stages.waited(Stage.QUEUE, request.arrived, self._clock())
+            request.waited(self._clock())
         return request.sequence is not None
 
     def _finish(self, request: Request) -> None:
@@ -273,8 +273,9 @@ class Engine:
     def _fail(self, request_id: str, kind: FailedKind, message: str) -> None:
         request = self._requests.get(request_id)
         if request is not None:
-            stages = request.stages.told()
-            self._events.append(_failed(request_id, kind, message, stages))
+            if request.sequence is None:
+                request.waited(self._clock())  # and that was all
+            self._events.append(_failed(request_id, kind, message, request.stages.told()))
             self._release(request)
 
     def _release(self, request: Request) -> None:
@@ -330,8 +331,7 @@ class Engine:
         for request in requests:
             request.stages.add(Stage.DECODE, began, self._clock())
             if request.request_id in refused:
-                message = str(refused[request.request_id])
-                self._fail(request.request_id, "overloaded", message)
+                self._fail(request.request_id, "overloaded", str(refused[request.request_id]))
             else:
                 self._wrote(request)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from monitors.detectors import operations
-from monitors.labels import Modality
+from monitors.labels import Modality, Stage
 from runtime.engine.scheduler import RequestView
 from runtime.engine.speech import Speech
 from runtime.engine.stages import Stages
@@ -75,6 +75,10 @@ class Request:
     def remaining(self) -> int:
         """Tokens still to prefill and, at most, to decode."""
         return len(self.prompt) - self.prefilled + self.asked.max_tokens - len(self.generated)
+
+    def waited(self, until: float) -> None:
+        """In the lanes, since it came."""
+        self.stages.waited(Stage.QUEUE, self.arrived, until)
 
     def tokens(self) -> PromptTokens:
         """The prompt as the cache sees it: one object, by which the cache knows its keys."""

@@ -68,6 +68,20 @@ def test_a_request_that_fails_tells_how_far_it_came(drive: Drive) -> None:
     assert set(by_stage(driver.failure("r").stages)) >= {Stage.QUEUE, Stage.PREFILL}
 
 
+def test_a_request_that_fails_before_it_is_admitted_has_waited(drive: Drive) -> None:
+    driver = drive()
+    driver.submit(ask("r"))
+    came = driver.clock.now
+    driver.clock.now += 2.0
+    driver.engine.cancel("r")
+    driver.settle()
+    (waited,) = driver.failure("r").stages
+    assert waited.stage is Stage.QUEUE
+    assert waited.busy_s is None
+    assert came >= waited.began
+    assert waited.ended - waited.began >= 2.0
+
+
 def test_a_log_line_about_a_request_carries_its_ids_and_none_of_its_words(
     drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
