@@ -1,10 +1,15 @@
 """What remembering and tracing a request costs, and where: on the event loop, or beside it.
 
 A request here is a spoken answer about a clip: nine stages, three first outputs, a line crossed,
-two residency samples. Times are processor time of the thread that does the work.
+two residency samples, and its line in the log, in the form and at the level of a gateway that
+serves. Times are processor time of the thread that does the work.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -15,6 +20,7 @@ from opentelemetry.trace import set_span_in_context
 
 from bench.board import Direction, Figure, options, show
 from bench.timing import Seconds, interleave, ratio
+from monitors import logs
 from monitors.contract import (
     KvRung,
     Level,
@@ -123,7 +129,8 @@ def figures(quick: bool) -> list[Figure]:
         "usual": repeated(usual),
         "sender": repeated(lambda: encode_spans(renderer.spans(trace))),
     }
-    taken = interleave(ways, 3 if quick else 40)
+    with _logging():
+        taken = interleave(ways, 3 if quick else 40)
     queue.close(5.0)
     on_loop = _each(taken["on"])
     against = ratio(taken["on"], taken["usual"])
@@ -145,6 +152,20 @@ def figures(quick: bool) -> list[Figure]:
 def _each(seconds: Seconds) -> float:
     """Microseconds a request: the median round."""
     return float(np.median(seconds)) / REQUESTS * 1e6
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """As a gateway's process does it, to nowhere."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    with Path(os.devnull).open("w") as nowhere:
+        logs.configure(nowhere)
+        try:
+            yield
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
 
 
 def _usual_way() -> Callable[[], None]:
