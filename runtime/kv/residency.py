@@ -16,8 +16,9 @@ Mass = NDArray[np.float64]
 
 
 def carriers(mass: Mass) -> NDArray[np.bool_]:
-    """The fewest blocks that carry 95 % of each row of `mass` `(layers, blocks)`: the lightest
-    that hold 5 % together are left out."""
+    """The blocks that carry 95 % of each row of `mass` `(layers, blocks)`: the lightest that hold
+    5 % together are left out. The fewest there are, but that those as heavy as the lightest of
+    them are all taken."""
     lightest = np.sort(mass, axis=1)
     held = lightest.cumsum(axis=1)
     out = (held <= LEFT_OUT_SHARE * held[:, -1:]).sum(axis=1, keepdims=True)
