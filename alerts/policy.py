@@ -120,7 +120,7 @@ def _latency_degrade(lines: RedLines) -> Alert:
 def _fault_rate(lines: RedLines) -> Alert:
     """S4.3. The ring moves with traffic only, so what it holds is news only while some comes."""
     faults = lines.faults
-    finished = gained(_reached_a_resident(), faults.recent_s, Label.VERSION)
+    finished = gained(_accepted(), faults.recent_s, Label.VERSION)
     return Alert(
         name=AlertName.FAULT_RATE,
         when=f"Of the last {faults.window_requests:,} finished requests of a version (at least "
@@ -210,20 +210,21 @@ def _without(present: str, series: str, table: Table) -> str:
 
 
 def _no_traffic(lines: RedLines) -> Alert:
-    finished = gained(_reached_a_resident(), lines.latency.window_s, Label.VERSION)
+    answered = select(catalog.REQUESTS, f'{Label.OUTCOME}="{Outcome.OK}"')
+    gain = gained(answered, lines.latency.window_s, Label.VERSION)
     return Alert(
         name=AlertName.NO_TRAFFIC,
-        when="A version that new sessions are sent to has not finished a single request.",
+        when="A version that new sessions are sent to has not answered a single request.",
         expr=f"max by ({Label.VERSION}) ({select(catalog.WEIGHT)}) > 0\n"
-        f"unless on ({Label.VERSION}) {finished} > 0",
+        f"unless on ({Label.VERSION}) {gain} > 0",
         for_s=lines.rollout.bake_s,
         severity=Severity.TICKET,
         action=Action.NONE,
-        summary="No request has finished on {{ $labels.version }}: its tables stand still",
+        summary="No request has been answered on {{ $labels.version }}",
     )
 
 
-def _reached_a_resident() -> str:
+def _accepted() -> str:
     return select(catalog.REQUESTS, f'{Label.OUTCOME}!="{Outcome.REFUSED}"')
 
 
