@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
@@ -182,6 +182,7 @@ def test_an_id_and_a_choice_among_requests_do_not_go_together() -> None:
     assert "'sampled' is not one of" in sampled.output
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(categories=["C", "Z"]), min_size=1))
 def test_what_clients_chose_moves_no_cursor_and_adds_no_line(session: str) -> None:
     plain = said(a_record(session="s")).splitlines()
