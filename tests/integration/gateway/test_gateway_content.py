@@ -247,5 +247,5 @@ async def test_a_detector_that_fails_quotes_no_answer_whoever_ended_the_request(
     assert CANARY not in stream.getvalue() + told
     assert "it failed: ValueError" in told
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    (failure,) = [line for line in lines if "exception" in line]
+    (failure,) = [line for line in lines if "detector" in line["message"]]
     assert failure["request_id"] == request_id
