@@ -153,7 +153,7 @@ FAULTS = Metric(
 )  # fmt: skip
 REQUESTS = Metric(
     "redline_requests_total", Kind.COUNTER, "Finished requests by outcome.",
-    (_V, Label.OUTCOME), Table.FAULTS, "requests",
+    (_V, Label.OUTCOME), Table.FAULTS, "finished",
 )  # fmt: skip
 FAULT_WINDOW_REQUESTS = Metric(
     "redline_fault_window_requests", Kind.GAUGE,

@@ -167,9 +167,11 @@ TABLES = Tables(
                    slow_share=None),
     ),
     faults=(
-        FaultRow(version="tiny-omni-1", fault=None, requests=10000, faulted=60, rate=0.006,
+        FaultRow(version="tiny-omni-1", fault=None, finished=20_000, requests=10000,
+                 faulted=60, rate=0.006,
                  rate_low=0.00458, rate_high=0.00772, soft=3, input_only=7),
-        FaultRow(version="tiny-omni-1", fault=Fault.SPEECH_TRUNCATED, requests=10000, faulted=0,
+        FaultRow(version="tiny-omni-1", fault=Fault.SPEECH_TRUNCATED, finished=20_000, requests=10000,
+                 faulted=0,
                  rate=0.0, rate_low=0.0, rate_high=0.00037, soft=0, input_only=0),
     ),
 )  # fmt: skip
@@ -223,7 +225,8 @@ WIDEST = Tables(
         for milestone in Milestone for p99_s, slow_share in ((34.567, 1.0), (None, None))
     ),
     faults=tuple(
-        FaultRow(version="tiny-omni-1", fault=fault, requests=10_000, faulted=10_000, rate=1.0,
+        FaultRow(version="tiny-omni-1", fault=fault, finished=20_000, requests=10_000,
+                 faulted=10_000, rate=1.0,
                  rate_low=0.99963, rate_high=1.0, soft=10_000, input_only=10_000)
         for fault in (None, *Fault)
     ),
