@@ -202,8 +202,7 @@ RESIDENT_INFO = Metric(
 )  # fmt: skip
 SHOWS_TABLE = Metric(
     "redline_resident_shows_table", Kind.GAUGE,
-    "1 for a table that the resident's engine can show, 0 for one it cannot; absent until it is "
-    "ready.",
+    "1 where the resident's engine can show the table, 0 where not; absent until it is ready.",
     (_V, Label.TABLE),
 )  # fmt: skip
 RESIDENT_UP = Metric("redline_resident_up", Kind.GAUGE, "1 while the resident is ready.", (_V,))

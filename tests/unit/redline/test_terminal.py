@@ -170,9 +170,9 @@ TABLES = Tables(
         FaultRow(version="tiny-omni-1", fault=None, finished=20_000, requests=10000,
                  faulted=60, rate=0.006,
                  rate_low=0.00458, rate_high=0.00772, soft=3, input_only=7),
-        FaultRow(version="tiny-omni-1", fault=Fault.SPEECH_TRUNCATED, finished=20_000, requests=10000,
-                 faulted=0,
-                 rate=0.0, rate_low=0.0, rate_high=0.00037, soft=0, input_only=0),
+        FaultRow(version="tiny-omni-1", fault=Fault.SPEECH_TRUNCATED, finished=20_000,
+                 requests=10000, faulted=0, rate=0.0, rate_low=0.0, rate_high=0.00037,
+                 soft=0, input_only=0),
     ),
 )  # fmt: skip
 
