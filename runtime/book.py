@@ -196,6 +196,7 @@ class Book:
         one starts cold, whatever its pool epoch is."""
         for key in [key for key in self._served if key[0] == version]:
             del self._served[key]
+        self.cache.lost_sight(version)
         for gauge, _ in _ENGINE_GAUGES:
             self.exposition.gauge(gauge).set(None, version)
         self.exposition.gauge(catalog.SHOWS_TABLE).set(None, version, Table.CACHE)

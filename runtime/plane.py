@@ -85,7 +85,7 @@ class DataPlane:
         self.in_flight: Callable[[Name], int] = lambda _: 0
         self.stopping = asyncio.Event()
         self.supervisors = {spec.name: self._supervise(spec) for spec in settings.residents}
-        self.snapshots: dict[Name, Snapshot] = {}
+        self.snapshots: dict[Name, Snapshot] = {}  # of engines that are there
         self._worker = worker
         self._pool_epochs: dict[Name, int] = {}
         self._applied: dict[Name, Level] = {}
@@ -280,6 +280,7 @@ class DataPlane:
             self._became_ready(name, supervisor.ready)
         else:
             self._pool_epochs.pop(name, None)
+            self.snapshots.pop(name, None)
             self.book.lost_sight(self.versions[name])
             if name == self.router.route.canary:
                 self.router.drop_canary()

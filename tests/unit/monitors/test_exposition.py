@@ -355,7 +355,7 @@ def test_an_info_metric_withdraws_what_no_longer_holds() -> None:
 def test_a_forgotten_version_leaves_no_series_and_makes_room() -> None:
     plane = everything()
     plane.metrics.forget("v2")
-    plane.cache.forget("v2")
+    plane.cache.lost_sight("v2")
     plane.faults.forget("v2")
     body, _ = plane.metrics.render(None)
     assert b'version="v2"' not in body
