@@ -82,10 +82,6 @@ class LatencyTable:
         ]
         return max((p99 for p99 in recent if p99 is not None), default=None)
 
-    def forget(self, version: str) -> None:
-        """Drop a version that is gone for good."""
-        self._series = {key: s for key, s in self._series.items() if key[0] != version}
-
     def _of(self, version: str, milestone: Milestone) -> "_Series":
         key = (version, milestone)
         if key not in self._series:

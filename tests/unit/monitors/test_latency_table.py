@@ -110,14 +110,6 @@ def test_impossible_latencies_are_refused(seconds: float) -> None:
         table()[0].observe("v1", TOKEN, seconds)
 
 
-def test_a_forgotten_version_leaves_the_others() -> None:
-    latencies, _ = table()
-    latencies.observe("v1", TOKEN, 0.1)
-    latencies.observe("v2", TOKEN, 0.1)
-    latencies.forget("v1")
-    assert [row.version for row in latencies.rows(100.0)] == ["v2"]
-
-
 def test_a_row_is_of_the_window_and_counts_on_for_ever() -> None:
     latencies, clock = table()
     latencies.observe("v1", TOKEN, 0.1)
