@@ -1,7 +1,6 @@
 """The three action rules, evaluated here while Prometheus is absent or its Watchdog is silent."""
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -32,9 +31,13 @@ def cache_is_crossed(row: CacheSummary, lines: CacheLines) -> bool:
     )
 
 
-def latency_is_crossed(requests: int, overdue: int, lines: LatencyLines) -> bool:
-    """S4.2: the share of `requests` in the window that passed the degrade line."""
-    return requests >= lines.min_count and overdue > lines.degrade_exceedance * requests
+def latency_is_crossed(row: LatencyRow, lines: LatencyLines) -> bool:
+    """S4.2: the share of the window's requests that passed the degrade line."""
+    return (
+        row.over_share is not None
+        and row.over_share > lines.degrade_exceedance
+        and row.requests >= lines.min_count
+    )
 
 
 def faults_are_crossed(row: FaultRow, lines: FaultLines) -> bool:
@@ -80,13 +83,13 @@ class Evaluator:
         self._lines = lines
         self._alerts = {alert.name: alert for alert in policy(lines)}
         self._standings: dict[Key, Standing] = {}
-        self._counts: dict[tuple[str, Milestone], _Counts] = {}
-        self._moved_at: dict[str, float] = {}
+        self._finished: dict[str, int] | None = None  # at the last look; None: there was none
+        self._finished_at: dict[str, float] = {}
 
     def tick(self, tables: Tables | None, now: float, wall: float) -> tuple[Firing, ...] | None:
         """What fires. None where the tables cannot be read: unknown, and every `for` restarts."""
         if tables is None:
-            self._standings, self._counts = {}, {}
+            self._standings, self._finished = {}, None
             return None
         standings: dict[Key, Standing] = {}
         for key, crossed in self._crossings(tables, now):
@@ -106,55 +109,28 @@ class Evaluator:
             crossed = cache_is_crossed(row, self._lines.cache)
             yield (AlertName.CACHE_BELOW_FLOOR, row.version, None), crossed
         for row in tables.latency:
-            requests, overdue = self._recent(row, now)
-            crossed = latency_is_crossed(requests, overdue, self._lines.latency)
+            crossed = latency_is_crossed(row, self._lines.latency)
             yield (AlertName.LATENCY_DEGRADE, row.version, row.milestone), crossed
-        for row in tables.faults:
-            if row.fault is None:
-                crossed = faults_are_crossed(row, self._lines.faults)
-                is_news = self._has_traffic(row.version, now)
-                yield (AlertName.FAULT_RATE, row.version, None), crossed and is_news
+        totals = [row for row in tables.faults if row.fault is None]
+        self._note_traffic(totals, now)
+        for row in totals:
+            crossed = faults_are_crossed(row, self._lines.faults)
+            is_news = self._has_traffic(row.version, now)
+            yield (AlertName.FAULT_RATE, row.version, None), crossed and is_news
 
-    def _recent(self, row: LatencyRow, now: float) -> tuple[int, int]:
-        """(requests, overdue ones) of the window."""
-        counts = self._counts.get((row.version, row.milestone))
-        if counts is None or counts.restarted(row):
-            counts = self._counts[row.version, row.milestone] = _Counts()
-        if counts.append(row, now, self._lines.latency.window_s):
-            self._moved_at[row.version] = now
-        return counts.gained()
+    def _note_traffic(self, totals: Iterable[FaultRow], now: float) -> None:
+        """What finished since the last look. At the first one nobody can tell when it did."""
+        finished = {row.version: row.finished for row in totals}
+        if self._finished is not None:
+            for version, count in finished.items():
+                if count != self._finished.get(version, 0):  # fewer: the data plane was restarted
+                    self._finished_at[version] = now
+        self._finished = finished
 
     def _has_traffic(self, version: str, now: float) -> bool:
         """The ring stands still without traffic: then what it holds is no news."""
-        moved_at = self._moved_at.get(version)
-        return moved_at is not None and now - moved_at < self._lines.faults.recent_s
-
-
-class _Counts:
-    """One latency row's counters over the window."""
-
-    def __init__(self) -> None:
-        self._history: deque[tuple[float, int, int]] = deque()  # (seen at, count, over)
-
-    def restarted(self, row: LatencyRow) -> bool:
-        """Whether the data plane counts from 0 again."""
-        _, count, over = self._history[-1]
-        return row.count < count or row.over < over
-
-    def append(self, row: LatencyRow, now: float, window_s: float) -> bool:
-        """Take the newest counts; whether they moved."""
-        moved = bool(self._history) and self._history[-1][1:] != (row.count, row.over)
-        self._history.append((now, row.count, row.over))
-        while len(self._history) > 1 and self._history[1][0] <= now - window_s:
-            self._history.popleft()
-        return moved
-
-    def gained(self) -> tuple[int, int]:
-        """A late request is in both counters, a hung one in `over` alone: the share of those
-        overdue is exact while none hangs and never too low."""
-        (_, count, over), (_, newest_count, newest_over) = self._history[0], self._history[-1]
-        overdue = newest_over - over
-        return max(newest_count - count, overdue), overdue
+        finished_at = self._finished_at.get(version)
+        return finished_at is not None and now - finished_at < self._lines.faults.recent_s
 
 
 def _firing(alert: Alert, key: Key, standing: Standing) -> Firing:

@@ -13,6 +13,7 @@ from monitors.metric import Label, Table
 from monitors.redlines import RedLines
 
 RUNTIME_JOB, CONTROL_JOB = "redline-runtime", "redline-control"
+_ANSWERS_TAKE = 10  # windows, at most: its first output is that much older than an answer's end
 
 
 class AlertName(StrEnum):
@@ -176,23 +177,29 @@ def _ladder_exhausted(lines: RedLines) -> Alert:
 
 # ---------------------------------------------------------------- no data is not good news
 def _no_data(lines: RedLines) -> Alert:
+    """Table 3 has no part: an answer is counted there in the same act as the answer itself."""
     ready = f"max by ({Label.VERSION}) ({select(catalog.RESIDENT_UP)}) == 1"
     answered = gained(
         select(catalog.REQUESTS, f'{Label.OUTCOME}="{Outcome.OK}"'),
         lines.latency.window_s,
         Label.VERSION,
     )
-    first_outputs = select(catalog.FIRST_OUTPUT, suffix="_count")
+    came = gained(
+        select(catalog.FIRST_OUTPUT, suffix="_count"),
+        _ANSWERS_TAKE * lines.latency.window_s,
+        Label.VERSION,
+    )
+    able = select(catalog.SHOWS_TABLE, f'{Label.TABLE}="{Table.CACHE}"')
     missing = (
-        _without(ready, select(catalog.LIVE_BYTES), Table.CACHE),
-        _without(f"{answered} > 0", first_outputs, Table.LATENCY),
-        _without(f"{answered} > 0", select(catalog.FAULT_WINDOW_REQUESTS), Table.FAULTS),
+        _without(ready, f"{select(catalog.LIVE_BYTES)} or {able} == 0", Table.CACHE),
+        _without(f"{answered} > 0", f"{came} > 0", Table.LATENCY),
         f'label_replace(absent({select(catalog.RESIDENT_UP)}), "table", "all", "", "")',
     )
     return Alert(
         name=AlertName.NO_DATA,
         when="A ready resident has no cache table though its engine can show one, or a version "
-        "that answers requests has no latency or fault table, or there is no resident at all.",
+        "answers requests and has measured no first output for "
+        f"{duration(_ANSWERS_TAKE * lines.latency.window_s)}, or there is no resident at all.",
         expr="\nor ".join(missing),
         for_s=lines.rollout.evidence_stale_s,
         severity=Severity.TICKET,
@@ -203,9 +210,7 @@ def _no_data(lines: RedLines) -> Alert:
 
 
 def _without(present: str, series: str, table: Table) -> str:
-    """Where a version lacks a table that nobody has said its engine cannot show."""
-    told = select(catalog.SHOWS_TABLE, f'{Label.TABLE}="{table}"')
-    lacking = f"({present}) unless on ({Label.VERSION}) ({series} or {told} == 0)"
+    lacking = f"({present}) unless on ({Label.VERSION}) ({series})"
     return f'label_replace({lacking}, "table", "{table}", "", "")'
 
 

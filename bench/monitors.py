@@ -24,9 +24,11 @@ from monitors import catalog
 from monitors.catalog import latency_bounds
 from monitors.contract import KvRung, Level, RequestFinished
 from monitors.labels import Milestone, Modality, Outcome
+from monitors.latency_table import LatencyTable
 from monitors.redlines import RedLines
 from monitors.tracing import Tracing
 from runtime.book import Book
+from runtime.engine.worker import CHECK_SHARE
 from runtime.kv.cache import KvCache
 from runtime.kv.cache_settings import OBSERVE_EVERY, CacheSettings
 from runtime.kv.observation import Observation, sample
@@ -53,7 +55,12 @@ def figures(*, quick: bool) -> list[Figure]:
     torch.set_num_threads(1)
     work = Work()
     engine, gateway = Engine(), Gateway()
-    return [*_engine(engine, work, steps), *_gateway(engine, gateway, work, steps), *_writes()]
+    return [
+        *_engine(engine, work, steps),
+        *_gateway(engine, gateway, work, steps),
+        *_full_windows(),
+        *_writes(),
+    ]
 
 
 class Work:
@@ -127,7 +134,7 @@ class Engine:
         else:
             seen = self._seen
         for sequence, each in zip(self._running, seen, strict=True):
-            self.cache._record(sequence, sequence.table.length - 1, each)
+            self.cache.record(sequence, sequence.table.length - 1, each)
 
     def _sample(self, sequence: Sequence, received: Mass) -> Observation:
         table = sequence.table
@@ -163,7 +170,8 @@ class Engine:
 
 
 def _engine(engine: Engine, work: Work, steps: int) -> Iterator[Figure]:
-    worked, recorded, sent = np.zeros(steps), np.zeros(steps), []
+    worked, recorded = np.zeros(steps), np.zeros(steps)
+    sent, checked, check_due = list[float](), list[float](), 0.0
     engine.snapshot()
     for step in range(steps):
         worked[step] = _cpu_s(work) + _cpu_s(engine.remember)
@@ -171,15 +179,24 @@ def _engine(engine: Engine, work: Work, steps: int) -> Iterator[Figure]:
         if step % STEPS_A_SNAPSHOT == 0:
             sent.append(_cpu_s(engine.snapshot))
             recorded[step] += sent[-1]
+            if step * STEP_S >= check_due:  # as the worker does
+                checked.append(_cpu_s(engine.cache.check))
+                check_due = step * STEP_S + checked[-1] / CHECK_SHARE
+                recorded[step] += checked[-1]
     parts = np.array_split(recorded, 20), np.array_split(worked, 20)
     share = bootstrap([100 * r.sum() / w.sum() for r, w in zip(*parts, strict=True)])
-    checked = [_cpu_s(engine.cache.check) for _ in range(5)]
     where = f"{LAYERS} layers, {BATCH} sequences, {engine.pages:,} pages"
     yield Figure(
         f"recording in an engine's 10 ms step, {where}", share.value, "%", 1.0,
         "the same steps without", low=share.low, high=share.high,
     )  # fmt: skip
     yield _p99("added to a step's p99 by recording and its snapshots", worked, recorded)
+    yield Figure(
+        "added to a step's p99.9 by the same and by checks of its books",
+        1e3 * float(np.quantile(worked + recorded, 0.999) - np.quantile(worked, 0.999)), "ms",
+        None, f"{len(checked)} checks in {steps} steps; the most in one step:"
+        f" {1e3 * recorded.max():.1f} ms",
+    )  # fmt: skip
     yield Figure("a snapshot's stall of the engine, median", 1e3 * float(np.median(sent)), "ms",
                  None, f"and {1e3 * float(np.median(checked)):.1f} ms where its books are checked,"
                  " at most a thousandth of the time")  # fmt: skip
@@ -297,6 +314,36 @@ def _client_library(gateway: Gateway) -> float:
             return list(families)
 
     return 1e3 * min(_cpu_s(lambda: generate_latest(Registry())) for _ in range(10))
+
+
+# ---------------------------------------------------------------- table 2 at its fullest
+def _full_windows() -> Iterator[Figure]:
+    """Of two versions, each with so many requests a second that have all milestones."""
+    for rate in (333, 1000):
+        table, now = _full_window(rate)
+        rows = [_cpu_s(lambda t=table, at=now: t.rows(at)) for _ in range(20)]
+        tended = [_cpu_s(lambda t=table, at=now: t.recent_p99("v1", at)) for _ in range(20)]
+        yield Figure(f"table 2 at {rate} requests a second and version, median",
+                     1e3 * float(np.median(rows)), "ms", None, "of GET /tables")  # fmt: skip
+        yield Figure(f"a resident's p99 at {rate} requests a second, median",
+                     1e3 * float(np.median(tended)), "ms", 1.0,
+                     "four times a second, while it is degraded")  # fmt: skip
+
+
+def _full_window(rate: int) -> tuple[LatencyTable, float]:
+    """A table after a whole window, and the time it is then."""
+    clock = iter(
+        np.repeat(
+            np.arange(rate * LINES.latency.window_s) / rate, len(VERSIONS) * len(Milestone)
+        ).tolist()
+    )
+    table = LatencyTable(LINES, clock=lambda: next(clock))
+    count = int(rate * LINES.latency.window_s)
+    for seconds in np.random.default_rng(3).lognormal(-1.6, 0.6, count).tolist():
+        for version in VERSIONS:
+            for milestone in Milestone:
+                table.observe(version, milestone, seconds)
+    return table, LINES.latency.window_s
 
 
 # ---------------------------------------------------------------- one write

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 
 import numpy as np
@@ -13,6 +14,7 @@ from monitors.labels import Modality
 from monitors.redlines import RedLines
 
 GB = 1e9
+STALE_S = 15.0  # without an update for so long, what a version holds is unknown
 
 
 class CacheCell(Wire, frozen=True, array_like=True):
@@ -89,8 +91,9 @@ class CellState:
 class CacheTable:
     """The newest cells of each version, and their hit rates over the last `window_s` seconds.
 
-    `window_s` is by default as long as the cache rule holds. A version without an update for
-    that long has no rows: what it holds is unknown. `now` is monotonic seconds.
+    `window_s` is by default as long as the cache rule holds; where updates come less often, what
+    came between the last two counts. A version whose engine is gone, or was not heard for
+    `STALE_S`, has no rows. `now` is monotonic seconds.
     """
 
     def __init__(self, lines: RedLines, window_s: float | None = None) -> None:
@@ -120,13 +123,19 @@ class CacheTable:
         """The cells of every version, for `/metrics`."""
         return tuple(state.newest for state in self._known(now))
 
-    def forget(self, version: str) -> None:
-        """Drop a version that is gone for good."""
-        self._versions.pop(version, None)
+    def lost_sight(self, version: str) -> None:
+        """Its engine is gone: what it holds is unknown until the next one tells, which counts from
+        0. Totals are kept."""
+        if version in self._versions:
+            self._versions[version].lost_sight()
 
     def _known(self, now: float) -> list["_Version"]:
-        oldest = now - self._window_s
-        return [state for _, state in sorted(self._versions.items()) if state.at >= oldest]
+        oldest = now - STALE_S
+        return [
+            state
+            for _, state in sorted(self._versions.items())
+            if state.in_sight and state.at >= oldest
+        ]
 
 
 class _Version:
@@ -136,6 +145,7 @@ class _Version:
         nothing = np.zeros((0, len(COUNTERS)))
         self.newest = CellState(version, (), (), nothing)
         self.reuse: str | None = None
+        self.in_sight = True
         self._counters = nothing
         self._history: deque[tuple[float, CellState]] = deque()
 
@@ -144,7 +154,12 @@ class _Version:
         """When the newest cells came."""
         return self._history[-1][0]
 
+    def lost_sight(self) -> None:
+        self.in_sight = False
+        self._counters = np.zeros_like(self._counters)
+
     def update(self, by_key: dict[Key, CacheCell], now: float, since: float) -> None:
+        self.in_sight = True
         keys = tuple(sorted(by_key))
         cells = tuple(by_key[key] for key in keys)
         counters = np.array([_counters_of(cell) for cell in cells], np.float64)
@@ -194,12 +209,13 @@ class _Version:
         return before + (counters - old)
 
     def _moved(self, since: float) -> Totals:
-        """Hit and lookup mass that each cell gained since the newest entry at or before `since`.
+        """Hit and lookup mass that each cell gained since the newest entry at or before `since`,
+        or since the last but one where that is older.
 
         A younger version is measured from its first entry on.
         """
         base = self._history[0][1]
-        for at, state in self._history:
+        for at, state in islice(self._history, len(self._history) - 1):
             if at > since:
                 break
             base = state

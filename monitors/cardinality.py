@@ -1,7 +1,7 @@
 """How many series there may be: what a label may say, and the most that a family can have."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from monitors import catalog
 from monitors.metric import CLOSED, Kind, Label, Metric
@@ -33,11 +33,16 @@ def check_labels(metric: Metric, values: tuple[str, ...], live: Iterable[tuple[s
         if label in CLOSED:
             if value not in CLOSED[label]:
                 raise MetricRefused(f"{metric.name}: {label} is one of {CLOSED[label]}: {value!r}")
-        elif len({series[place] for series in live} | {value}) > OPEN[label]:
-            raise MetricRefused(
-                f"{metric.name}: {value!r} would be one {label} more than the {OPEN[label]} that"
-                " may be live: forget a closed version first"
-            )
+        else:
+            check_open(metric, label, {series[place] for series in live} | {value})
+
+
+def check_open(metric: Metric, label: Label, live: Collection[str]) -> None:
+    """Raises `MetricRefused` where an open label has more live values than it may."""
+    if len(live) > OPEN[label]:
+        raise MetricRefused(
+            f"{metric.name}: {len(live)} values of {label} would be live, of {OPEN[label]} that may"
+        )
 
 
 def most_series(

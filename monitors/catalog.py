@@ -153,7 +153,7 @@ FAULTS = Metric(
 )  # fmt: skip
 REQUESTS = Metric(
     "redline_requests_total", Kind.COUNTER, "Finished requests by outcome.",
-    (_V, Label.OUTCOME), Table.FAULTS, "requests",
+    (_V, Label.OUTCOME), Table.FAULTS, "finished",
 )  # fmt: skip
 FAULT_WINDOW_REQUESTS = Metric(
     "redline_fault_window_requests", Kind.GAUGE,
@@ -202,8 +202,7 @@ RESIDENT_INFO = Metric(
 )  # fmt: skip
 SHOWS_TABLE = Metric(
     "redline_resident_shows_table", Kind.GAUGE,
-    "1 for a table that the resident's engine can show, 0 for one it cannot; absent until it is "
-    "ready.",
+    "1 where the resident's engine can show the table, 0 where not; absent until it is ready.",
     (_V, Label.TABLE),
 )  # fmt: skip
 RESIDENT_UP = Metric("redline_resident_up", Kind.GAUGE, "1 while the resident is ready.", (_V,))

@@ -2,6 +2,7 @@
 of cells, and a number when an engine sends a new one, not when a scrape asks.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from monitors import catalog
 from monitors.cache_table import COUNTERS, CacheCell, CellState, Key
+from monitors.cardinality import check_open
 from monitors.labels import Modality
 from monitors.metric import Label, Metric
-from monitors.metric_text import heading, labelled
+from monitors.metric_text import heading, labelled, number
 
 Numbers = Sequence[float | None]  # None: unknown, so absent
 _MODALITIES = tuple(Modality)
@@ -63,7 +65,8 @@ class CellText:
         self._pages: dict[str, _Page] = {}
 
     def show(self, states: Iterable[CellState]) -> None:
-        """Write what is new of these versions; of others nothing is kept."""
+        """Write what is new of these versions; of others nothing is kept. Raises `MetricRefused`
+        for more of them, or more layers, than may be live."""
         pages: dict[str, _Page] = {}
         for state in states:
             page = self._pages.get(state.version)
@@ -71,6 +74,7 @@ class CellText:
                 page = _Page(state.version, state.keys)
             page.show(state)
             pages[state.version] = page
+        check_open(catalog.LIVE_BYTES, Label.VERSION, pages)
         self._pages = pages
 
     def text(self, openmetrics: bool) -> str:
@@ -89,6 +93,7 @@ class _Page:
     """One version's series for one set of cells."""
 
     def __init__(self, version: str, keys: tuple[Key, ...]) -> None:
+        check_open(catalog.LIVE_BYTES, Label.LAYER, {str(layer) for layer, _ in keys})
         self.keys = keys
         self._codes = np.array([_MODALITIES.index(m) for _, m in keys], np.int64)
         self._families = [
@@ -125,11 +130,12 @@ class _Family:
         if values == self._values:
             return
         self._values = values
-        if None not in values:
+        known = [v for v in values if v is not None]
+        if len(known) == len(values) and all(map(math.isfinite, known)):
             self.body = self._template % tuple(values)
         else:
-            known = zip(self._heads, values, strict=True)
-            self.body = "".join([f"{head}{v!r}\n" for head, v in known if v is not None])
+            shown = zip(self._heads, values, strict=True)
+            self.body = "".join([f"{head}{number(v)}\n" for head, v in shown if v is not None])
 
 
 def _by_modality(values: Numbers, codes: NDArray[np.int64]) -> Numbers:

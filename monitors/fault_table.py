@@ -17,11 +17,12 @@ _interval = lru_cache(maxsize=256)(exact_interval)
 
 
 class FaultRow(Wire, frozen=True):
-    """One version and fault. All of it is of the ring, and each request of the ring is in at most
-    one of `faulted` (hard), `soft` and `input_only`: by the worst that was found of it."""
+    """One version and fault. All but `finished` is of the ring, and each request of the ring is in
+    at most one of `faulted` (hard), `soft` and `input_only`: by the worst that was found of it."""
 
     version: str
     fault: Fault | None  # None: any fault, and requests that failed or were lost
+    finished: Count  # of all time: while it grows, what the ring holds is news
     requests: Count
     faulted: Count
     rate: float | None  # None: no request has finished yet
@@ -57,6 +58,7 @@ class FaultTable:
     def __init__(self, lines: RedLines) -> None:
         self._window = lines.faults.window_requests
         self._versions: dict[str, _Ring] = {}
+        self._finished: Counter[str] = Counter()
 
     def finish(
         self, version: str, outcome: Outcome, faulted: bool, marks: Marks | None = None
@@ -74,17 +76,18 @@ class FaultTable:
         if version not in self._versions:
             self._versions[version] = _Ring(self._window)
         self._versions[version].add(_counted(faulted, marks))
+        self._finished[version] += 1
 
     def rows(self) -> tuple[FaultRow, ...]:
         """The table: by version, one row of any fault, then one of each."""
         return tuple(
-            self._versions[version].row(version, fault)
+            self._versions[version].row(version, fault, self._finished[version])
             for version in sorted(self._versions)
             for fault in (None, *Fault)
         )
 
     def forget(self, version: str) -> None:
-        """Drop a version that is gone for good."""
+        """Empty a version's ring. It has no rows until its next request ends."""
         self._versions.pop(version, None)
 
 
@@ -110,12 +113,13 @@ class _Ring:
         if len(self._ring) > self._window:
             self._counts.subtract(self._ring.popleft())
 
-    def row(self, version: str, fault: Fault | None) -> FaultRow:
+    def row(self, version: str, fault: Fault | None, finished: int) -> FaultRow:
         requests, faulted = len(self._ring), self._counts[fault, Mark.HARD]
         low, high = _interval(faulted, requests) if requests else (None, None)
         return FaultRow(
             version=version,
             fault=fault,
+            finished=finished,
             requests=requests,
             faulted=faulted,
             rate=faulted / requests if requests else None,

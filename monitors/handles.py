@@ -78,9 +78,9 @@ class CounterHandle(Handle[float]):
         if not by >= 0.0:
             raise ValueError(f"{self.metric.name} only grows: {by} cannot be added to it")
         self.start(*labels)
-        self._series[labels] += by
+        self._series[labels] += float(by)  # a numpy float has another repr
         if trace_id is not None:
-            self._exemplars[labels] = Exemplar(trace_id, by, self._wall())
+            self._exemplars[labels] = Exemplar(trace_id, float(by), self._wall())
 
     def follow(self, total: float, *labels: str) -> None:
         """Follow a total kept elsewhere; one that fell was restarted and counts from 0 again."""
@@ -147,9 +147,9 @@ class HistogramHandle(Handle[_Distribution]):
         self.start(*labels)
         seen, bucket = self._series[labels], bisect_left(self._bounds, seconds)
         seen.counts[bucket] += 1
-        seen.sum += seconds
+        seen.sum += float(seconds)
         if trace_id is not None:
-            seen.exemplars[bucket] = Exemplar(trace_id, seconds, self._wall())
+            seen.exemplars[bucket] = Exemplar(trace_id, float(seconds), self._wall())
 
     def _head(self, labels: Labels) -> Iterator[str]:
         name, names = self.metric.name, (*self.metric.labels, "le")

@@ -2,19 +2,18 @@
 
 import math
 import time
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
-from operator import itemgetter
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from monitors.contract import Count, Wire
 from monitors.labels import Milestone
+from monitors.recent import Recent
 from monitors.redlines import LatencyLines, RedLines
 
-T = TypeVar("T")
-
+MOST = 100_000  # of one version and milestone: 3,333 a second for 30 s, in at most 5 MB
+_QUANTILES = (0.50, 0.95, 0.99)
 
 MEASURED_FROM: dict[Milestone, str] = {
     Milestone.FIRST_TOKEN: "last input byte to first text leaving the socket",
@@ -40,14 +39,15 @@ class LatencyRow(Wire, frozen=True):
 
 
 class LatencyTable:
-    """The first outputs of the last `latency.window_s` seconds, exact; of more than `ring` in them
-    the newest. `clock`: monotonic seconds."""
+    """The first outputs of the last `latency.window_s` seconds, exact. Of more than `most` in them
+    the newest, and every column is then of the shorter time that those span. `clock`: monotonic
+    seconds."""
 
     def __init__(
-        self, lines: RedLines, ring: int = 10_000, *, clock: Callable[[], float] = time.monotonic
+        self, lines: RedLines, most: int = MOST, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._lines = lines.latency
-        self._ring = ring
+        self._most = most
         self._clock = clock
         self._series: dict[tuple[str, Milestone], _Series] = {}
 
@@ -56,13 +56,13 @@ class LatencyTable:
         if not (math.isfinite(seconds) and seconds >= 0.0):
             raise ValueError(f"a latency is a finite number of seconds from 0 up, not {seconds!r}")
         series = self._of(version, milestone)
-        series.values.append((self._clock(), seconds))
+        series.outputs.add(self._clock(), seconds)
         series.count += 1
 
     def overdue(self, version: str, milestone: Milestone) -> None:
         """A request passed the degrade line. Once per request, whether an output follows or not."""
         series = self._of(version, milestone)
-        series.crossings.append(self._clock())
+        series.crossings.add(self._clock(), self._lines.degrade_s)
         series.over += 1
 
     def rows(self, now: float | None = None) -> tuple[LatencyRow, ...]:
@@ -70,71 +70,79 @@ class LatencyTable:
         now = self._clock() if now is None else now
         order = list(Milestone)
         keys = sorted(self._series, key=lambda key: (key[0], order.index(key[1])))
-        return tuple(self._series[key].row(*key, now, self._lines) for key in keys)
+        return tuple(self._series[key].row(*key, now) for key in keys)
 
-    def recent_p99(self, version: str, now: float, window_s: float) -> float | None:
-        """The worst milestone's p99 over the last `window_s`, seconds; None without any request.
+    def recent_p99(self, version: str, now: float) -> float | None:
+        """The worst milestone's p99 over the window, seconds; None without any request.
 
         A request that is past the line and has no output yet counts as infinitely late.
         """
         recent = [
-            series.recent_p99(now - window_s, self._lines.degrade_s)
-            for (name, _), series in self._series.items()
-            if name == version
+            series.recent_p99(now) for (name, _), series in self._series.items() if name == version
         ]
         return max((p99 for p99 in recent if p99 is not None), default=None)
-
-    def forget(self, version: str) -> None:
-        """Drop a version that is gone for good."""
-        self._series = {key: s for key, s in self._series.items() if key[0] != version}
 
     def _of(self, version: str, milestone: Milestone) -> "_Series":
         key = (version, milestone)
         if key not in self._series:
-            self._series[key] = _Series(self._ring)
+            self._series[key] = _Series(self._lines, self._most)
         return self._series[key]
 
 
 class _Series:
-    def __init__(self, ring: int) -> None:
-        self.values: deque[tuple[float, float]] = deque(maxlen=ring)  # (observed at, seconds)
-        self.crossings: deque[float] = deque(maxlen=ring)
+    def __init__(self, lines: LatencyLines, most: int) -> None:
+        self.outputs = Recent(lines.window_s, most)
+        self.crossings = Recent(lines.window_s, most)
         self.count = 0
         self.over = 0
+        self._lines = lines
 
-    def row(
-        self, version: str, milestone: Milestone, now: float, lines: LatencyLines
-    ) -> LatencyRow:
-        ordered, crossed = self._since(now - lines.window_s)
-        requests = bisect_right(ordered, lines.degrade_s) + crossed
-        slow = max(0, requests - bisect_right(ordered, lines.first_packet_s))
+    def row(self, version: str, milestone: Milestone, now: float) -> LatencyRow:
+        seconds, crossed = self._window(now)
+        requests = _within(seconds, self._lines.degrade_s) + crossed
+        slow = max(0, requests - _within(seconds, self._lines.first_packet_s))
+        p50, p95, p99 = _quantiles(seconds, len(seconds), *_QUANTILES)
         return LatencyRow(
             version=version,
             milestone=milestone,
             count=self.count,
             over=self.over,
             requests=requests,
-            p50_s=quantile(ordered, 0.50),
-            p95_s=quantile(ordered, 0.95),
-            p99_s=quantile(ordered, 0.99),
+            p50_s=p50,
+            p95_s=p95,
+            p99_s=p99,
             over_share=crossed / requests if requests else None,
             slow_share=slow / requests if requests else None,
         )
 
-    def recent_p99(self, since: float, line_s: float) -> float | None:
-        ordered, crossed = self._since(since)
-        without_output = crossed - (len(ordered) - bisect_right(ordered, line_s))
-        return quantile(ordered + [math.inf] * without_output, 0.99)
+    def recent_p99(self, now: float) -> float | None:
+        seconds, crossed = self._window(now)
+        late = len(seconds) - _within(seconds, self._lines.degrade_s)
+        (p99,) = _quantiles(seconds, len(seconds) + max(0, crossed - late), 0.99)
+        return p99
 
-    def _since(self, since: float) -> tuple[list[float], int]:
-        """Outputs observed since then, in order, and how many crossed the degrade line."""
-        seconds = sorted(value for _, value in _newest(self.values, since, itemgetter(0)))
-        return seconds, sum(1 for _ in _newest(self.crossings, since, float))
+    def _window(self, now: float) -> tuple[NDArray[np.float64], int]:
+        """Outputs of the window, and how many crossed the degrade line in it. Both of the same
+        time: a share of counts over different times is of nothing."""
+        since = max(
+            now - self._lines.window_s, self.outputs.complete_from, self.crossings.complete_from
+        )
+        return self.outputs.since(since), len(self.crossings.since(since))
 
 
-def _newest(ring: deque[T], since: float, at: Callable[[T], float]) -> Iterator[T]:
-    """What came since then, newest first: a ring holds far more than a window."""
-    return takewhile(lambda entry: at(entry) >= since, reversed(ring))
+def _within(seconds: NDArray[np.float64], line_s: float) -> int:
+    return int(np.count_nonzero(seconds <= line_s))
+
+
+def _quantiles(seconds: NDArray[np.float64], of: int, *shares: float) -> list[float | None]:
+    """The quantiles of `of` values: `seconds` in any order, and as many infinite ones as they
+    lack. All None of nothing."""
+    if not of:
+        return [None] * len(shares)
+    places = [_place(share, of) for share in shares]
+    known = [place for place in places if place < len(seconds)]
+    ordered = np.partition(seconds, known) if known else seconds
+    return [float(ordered[p]) if p < len(seconds) else math.inf for p in places]
 
 
 def quantile(ordered: Sequence[float], q: float) -> float | None:
@@ -142,6 +150,8 @@ def quantile(ordered: Sequence[float], q: float) -> float | None:
 
     Never interpolated, so it is always a latency that some request really had.
     """
-    if not ordered:
-        return None
-    return ordered[max(math.ceil(q * len(ordered)), 1) - 1]
+    return ordered[_place(q, len(ordered))] if ordered else None
+
+
+def _place(q: float, of: int) -> int:
+    return max(math.ceil(q * of), 1) - 1

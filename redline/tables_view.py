@@ -47,9 +47,9 @@ def _cache(tables: Tables, lines: RedLines) -> Table:
     """Each version in sum, as the cache rule sees it, then its cells; those never used are left
     out."""
     window = f"hit rate of the last {tables.windows.cache_s:g} s"
-    table = Table(title=f"cache (S4.1), {window}", title_justify="left")
-    for name in ("version", "layer_id", "modal", "entropy_th", "hit_rate", "gpu_mem_gb"):
-        table.add_column(name, justify="left" if name in ("version", "modal") else "right")
+    table = _table(
+        f"cache (S4.1), {window}", "layer_id", "modal", "entropy_th", "hit_rate", "gpu_mem_gb"
+    )
     for total in tables.cache_summary:
         values = _hits_and_memory(total.hit_rate, total.gpu_mem_gb, lines)
         table.add_row(f"[bold]{total.version}[/]", "all", "all", "", *values)
@@ -72,7 +72,7 @@ def _latency(tables: Tables, lines: RedLines) -> Table:
     latency = lines.latency
     title = f"latency (S4.2), seconds, of the last {tables.windows.latency_s:g} s"
     over, slow = (f">{s * 1000:.0f}ms" for s in (latency.degrade_s, latency.first_packet_s))
-    table = _table(title, ("version", "milestone"), "reqs", "p50", "p95", "p99", over, slow, "ever")
+    table = _table(title, "milestone", "reqs", "p50", "p95", "p99", over, slow)
     for row in tables.latency:
         quantiles = [
             _value(q, lambda v: f"{v:.3f}", q is not None and q > latency.degrade_s)
@@ -82,25 +82,19 @@ def _latency(tables: Tables, lines: RedLines) -> Table:
             _share(row.over_share, latency.degrade_exceedance),
             _share(row.slow_share, latency.first_packet_exceedance),
         ]
-        ever = f"{row.over}/{row.count}"
-        table.add_row(
-            row.version, _words(row.milestone), str(row.requests), *quantiles, *shares, ever
-        )
-    measured = [f"{_words(milestone)}: {words}" for milestone, words in MEASURED_FROM.items()]
-    ever = f"ever: requests past {latency.degrade_s * 1000:.0f} ms / outputs that came"
-    table.caption, table.caption_justify = "\n".join([*measured, ever]), "left"
+        table.add_row(row.version, row.milestone, str(row.requests), *quantiles, *shares)
+    measured = [f"{milestone}: {words}" for milestone, words in MEASURED_FROM.items()]
+    table.caption, table.caption_justify = "\n".join(measured), "left"
     return table
 
 
 def _faults(tables: Tables, lines: RedLines) -> Table:
     title = f"faults (S4.3), of the last {tables.windows.fault_requests:,} requests"
-    table = _table(
-        title, ("version", "fault"), "requests", "hard", "soft", "input", "hard rate", "95 %"
-    )
+    table = _table(title, "fault", "reqs", "hard", "soft", "input", "rate", "95 %")
     for row in tables.faults:
         table.add_row(
             row.version,
-            _words(row.fault or "any"),
+            row.fault or "any",
             str(row.requests),
             str(row.faulted),
             str(row.soft),
@@ -109,10 +103,6 @@ def _faults(tables: Tables, lines: RedLines) -> Table:
             _interval(row),
         )
     return table
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _interval(row: FaultRow) -> str:
@@ -125,13 +115,12 @@ def _share(share: float | None, line: float) -> str:
     return _value(share, lambda v: f"{v:.2%}", share is not None and share > line)
 
 
-def _table(title: str, keys: tuple[str, ...], *numbers: str) -> Table:
-    """For a terminal of 80 columns: words on the left, numbers on the right."""
-    table = Table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
-    for key in keys:
-        table.add_column(key, overflow="fold")
+def _table(title: str, key: str, *numbers: str) -> Table:
+    """Whole at 80 columns: names on the left, numbers on the right. Only a version that is too
+    long for its place is folded; nothing is cut."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+    table.add_column("version", overflow="fold")
+    table.add_column(key, no_wrap=True)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table

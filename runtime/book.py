@@ -187,22 +187,20 @@ class Book:
             self.exposition.gauge(gauge).set(read(snapshot), version)
 
     def shows(self, version: str, able: Capabilities) -> None:
-        """Which tables a resident that has become ready can show. The gateway itself measures
-        what first outputs and faults need."""
+        """Whether a resident that has become ready can show table 1; the gateway itself measures
+        what the others need."""
         shown = self.exposition.gauge(catalog.SHOWS_TABLE)
-        for table in Table:
-            known = able.observes_residency if table is Table.CACHE else True
-            shown.set(float(known), version, table)
+        shown.set(float(able.observes_residency), version, Table.CACHE)
 
     def lost_sight(self, version: str) -> None:
         """The engine is gone: what only it knows is unknown until the next one speaks, and that
         one starts cold, whatever its pool epoch is."""
         for key in [key for key in self._served if key[0] == version]:
             del self._served[key]
+        self.cache.lost_sight(version)
         for gauge, _ in _ENGINE_GAUGES:
             self.exposition.gauge(gauge).set(None, version)
-        for table in Table:
-            self.exposition.gauge(catalog.SHOWS_TABLE).set(None, version, table)
+        self.exposition.gauge(catalog.SHOWS_TABLE).set(None, version, Table.CACHE)
 
     def note(self, stamp: Stamp, body: EvidenceBody) -> None:
         """One entry of the evidence log, and of what is remembered of its request."""

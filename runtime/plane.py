@@ -85,7 +85,7 @@ class DataPlane:
         self.in_flight: Callable[[Name], int] = lambda _: 0
         self.stopping = asyncio.Event()
         self.supervisors = {spec.name: self._supervise(spec) for spec in settings.residents}
-        self.snapshots: dict[Name, Snapshot] = {}
+        self.snapshots: dict[Name, Snapshot] = {}  # of engines that are there
         self._worker = worker
         self._pool_epochs: dict[Name, int] = {}
         self._applied: dict[Name, Level] = {}
@@ -249,11 +249,14 @@ class DataPlane:
         """Recover the level when its lease is over, and see that the engine follows it."""
         while True:
             await asyncio.sleep(TEND_EVERY_S)
-            window_s = self.settings.lines.latency.window_s
-            p99 = self.book.latency.recent_p99(self.versions[name], self.clock(), window_s)
-            if self.levels.recover(name, p99):
-                self.note_change(name, "level recovered a step: its lease was not renewed")
+            if self.levels.of(name) != Level():
+                self._recover(name)
             await self._apply_level(name)
+
+    def _recover(self, name: Name) -> None:
+        p99 = self.book.latency.recent_p99(self.versions[name], self.clock())
+        if self.levels.recover(name, p99):
+            self.note_change(name, "level recovered a step: its lease was not renewed")
 
     async def _apply_level(self, name: Name) -> None:
         """Bring the engine to the level held; what fails shows, and is tried again."""
@@ -277,6 +280,7 @@ class DataPlane:
             self._became_ready(name, supervisor.ready)
         else:
             self._pool_epochs.pop(name, None)
+            self.snapshots.pop(name, None)
             self.book.lost_sight(self.versions[name])
             if name == self.router.route.canary:
                 self.router.drop_canary()

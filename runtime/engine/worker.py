@@ -24,6 +24,7 @@ import msgspec
 import zmq
 
 from monitors import logs
+from monitors.cache_table import STALE_S
 from monitors.redlines import RedLines
 from runtime.residents.port import (
     Cancel,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from runtime.engine.build import EngineSettings
     from runtime.engine.engine import Engine
 
-SNAPSHOT_S, LONGEST_PAUSE_S = 1.0, 5.0
+SNAPSHOT_S, LONGEST_PAUSE_S = 1.0, STALE_S / 3  # two may be late, and table 1 stays
 # Of the time, at most: what a large pool's numbers and the check of its books take, steps wait.
 SNAPSHOT_SHARE, CHECK_SHARE = 1 / 300, 1 / 1000
 IDLE_POLL_MS = 200

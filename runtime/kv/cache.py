@@ -336,9 +336,9 @@ class KvCache(Generic[T]):
 
     def _take_in(self, sequence: Sequence, start: int, seen: Observation) -> None:
         self.entropy.write(sequence.row, start, seen.nats)
-        self._record(sequence, start, seen)
+        self.record(sequence, start, seen)
 
-    def _record(self, sequence: Sequence, start: int, seen: Observation) -> None:
+    def record(self, sequence: Sequence, start: int, seen: Observation) -> None:
         """For table 1; reuse and pressure go by the rest."""
         codes = sequence.table.codes[start:]
         self.residency.entropy.add(seen.nats, codes)

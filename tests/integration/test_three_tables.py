@@ -1,4 +1,4 @@
-"""The three tables as JSON, in the terminal and in a real Prometheus: the same, column by column.
+"""The three tables as JSON and in a real Prometheus: the same, column by column.
 
 Counts and shares are equal to the last digit. `increase` stretches a count of a window to its ends,
 by a scrape interval's part at most. A quantile that Prometheus interpolates lies in the bucket
@@ -6,50 +6,35 @@ that holds the exact one.
 """
 
 import bisect
-import itertools
-import json
 import math
-import random
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
-from rich.console import Console
-from typer.testing import CliRunner
 
-from monitors import catalog, recorded, tables
-from monitors.cache_table import CacheCell, CacheRow, CacheSummary
-from monitors.contract import FaultFound, Level, RequestFinished
-from monitors.detectors.finding import Finding
-from monitors.fault_table import FaultRow, counts
-from monitors.labels import Detector, Fault, Grade, Milestone, Modality, Origin, Outcome, Role
+from monitors import catalog, recorded
+from monitors.cache_table import CacheRow, CacheSummary
+from monitors.contract import Level, RequestFinished
+from monitors.fault_table import FaultRow
+from monitors.labels import Milestone, Outcome, Role
 from monitors.latency_table import LatencyRow
 from monitors.metric import Metric
 from monitors.recorded import Recorded
-from monitors.redlines import RedLines
 from monitors.tables import Tables
 from monitors.tracing import Tracing
-from redline import tables_view
-from redline.cli import app
 from runtime.book import Book
-from runtime.requests import Requests
 from runtime.residents.port import Capabilities
 from runtime.stamp import Stamp
 from tests.support.http_server import Answer, Server, recording_server
 from tests.support.prometheus import SCRAPE_S, needs_prometheus, prometheus
+from tests.support.three_tables import LINES, TRACE, Traced, drive, nothing_yet
 
-LINES = RedLines()
 OPENMETRICS = "application/openmetrics-text"
-VERSIONS = ("v1", "v2")
-LAYERS = 3
-TRACE = "ab" * 16
 INCREASES = 8 * SCRAPE_S  # at least this long behind the first scrape is the last one
 
 
@@ -63,6 +48,7 @@ class Place:
     suffix: str = ""
     scale: float = 1.0
     fixed: dict[str, str] | None = None
+    summed: bool = False
 
 
 CELL = {"version": "version", "layer_id": "layer_id", "modality": "modal"}
@@ -99,6 +85,9 @@ COLUMNS: dict[type[msgspec.Struct], dict[str, Sequence[Place]]] = {
         "slow_share": [Place(recorded.SLOW_SHARE, FIRST)],
     },
     FaultRow: {
+        "finished": [
+            Place(catalog.REQUESTS, BY_VERSION, fixed={"outcome!": "refused"}, summed=True)
+        ] * 2,
         "requests": [Place(catalog.FAULT_WINDOW_REQUESTS, BY_VERSION)] * 2,
         "rate": ring(recorded.FAULT_RATE, recorded.FAULT_RATE_BY_FAULT),
         **{
@@ -125,91 +114,6 @@ def test_every_column_of_a_table_has_its_series(row: type[msgspec.Struct]) -> No
     for column, place in ((c, p) for c, places in COLUMNS[row].items() for p in places):
         told = place.series.column
         assert column == "reuse" or (told is not None and column in told.split(", ")), column
-
-
-# ---------------------------------------------------------------- a known workload
-class Traced(Requests):
-    """Every measurement has a trace that is kept."""
-
-    def exemplar(self, stamp: Stamp) -> str | None:
-        return TRACE
-
-
-def drive(book: Book) -> None:
-    """Some of everything, on both versions; the same each time."""
-    draw = random.Random(7)
-    for version in VERSIONS:
-        stamp = Stamp("a", version, "s", "r", 3, 1, Level())
-        for milestone in Milestone:
-            for _ in range(draw.randrange(150, 250)):
-                first_output(book, stamp, milestone, draw.lognormvariate(-1.6, 0.6))
-            for seconds in (0.25, 0.4):  # on a line is not over it
-                first_output(book, stamp, milestone, seconds)
-            for _ in range(3):  # these hang
-                book.crossed(stamp, milestone, LINES.latency.degrade_s)
-        for _ in range(400):
-            finish(book, stamp, draw)
-        for _ in range(2):
-            cells = [cell(draw, place) for place in itertools.product(range(LAYERS), Modality)]
-            book.cache.update(version, cells, time.monotonic(), "on")
-    stamp = Stamp("a", "v1", "s", "r", 3, 1, Level(), operator=True)
-    first_output(book, stamp, Milestone.FIRST_TOKEN, 9.0)  # shows nowhere
-
-
-def first_output(book: Book, stamp: Stamp, milestone: Milestone, seconds: float) -> None:
-    for line_s in (LINES.latency.first_packet_s, LINES.latency.degrade_s):
-        if seconds > line_s:
-            book.crossed(stamp, milestone, line_s)
-    book.reached(stamp, milestone, seconds)
-
-
-def finish(book: Book, stamp: Stamp, draw: random.Random) -> None:
-    found = [
-        FaultFound(
-            fault=fault,
-            grade=draw.choice(list(Grade)),
-            origin=draw.choice(list(Origin)),
-            detector=Detector.SPEECH,
-            rule="r",
-            detail="",
-        )
-        for fault in Fault
-        if draw.random() < 0.05
-    ]
-    book.judged(stamp, Finding(Detector.SPEECH, tuple(found), 0.0))
-    ending = draw.choices([Outcome.OK, Outcome.LOST, Outcome.CANCELLED], [50, 1, 2])[0]
-    faulted = ending is Outcome.LOST or any(map(counts, found))
-    book.finished(stamp, RequestFinished(outcome=ending, faulted=faulted), found)
-
-
-def cell(draw: random.Random, place: tuple[int, Modality]) -> CacheCell:
-    layer, modality = place
-    lookup = draw.uniform(50, 60) * (modality is not Modality.IMAGE)  # images were never used
-    return CacheCell(
-        layer=layer,
-        modality=modality,
-        entropy_th=0.35 if layer else None,
-        hit_mass=lookup * draw.uniform(0.8, 0.9),
-        lookup_mass=lookup,
-        entropy_sum=lookup,
-        entropy_count=int(lookup),
-        token_entropy_sum=lookup,
-        token_entropy_count=int(lookup),
-        live_bytes=draw.randrange(10**9) * (modality is not Modality.IMAGE),
-        evictable_bytes=7,
-        host_bytes=8,
-        alias_pages=9,
-    )
-
-
-def nothing_yet(book: Book) -> None:
-    for version in VERSIONS:
-        book.open(version)
-        cells = [
-            CacheCell(layer, modality, None, 0.0, 0.0, 0.0, 0, 0.0, 0, 0, 0, 0, 0)
-            for layer, modality in itertools.product(range(LAYERS), Modality)
-        ]
-        book.cache.update(version, cells, time.monotonic(), "on")
 
 
 # ---------------------------------------------------------------- the three of them
@@ -265,11 +169,8 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
         empty.publish()
         wait_for(lambda: len(server.seen) > INCREASES / SCRAPE_S)
         drive(book)
-        book.exposition.gauge(catalog.REUSE_ON).set(1.0, "v1")
-        book.exposition.gauge(catalog.REUSE_ON).set(1.0, "v2")
         resident_info(book, "3", "full")
         driven = Three(book, book.tables(), server, client)
-        server.answers["/tables"] = Answer(driven.json.to_json())
         driven.publish()
         driven.scraped()
         yield driven
@@ -286,7 +187,8 @@ def recorded_of(three: Three, place: Place, row: Any) -> float | None:
     where = {label: str(getattr(row, name)) for label, name in place.labels.items()}
     where |= place.fixed or {}
     matchers = ",".join(f'{label}="{value}"' for label, value in where.items())
-    found = three.query(f"{place.series.name}{place.suffix}{{{matchers}}}")
+    series = f"{place.series.name}{place.suffix}{{{matchers}}}"
+    found = three.query(f"sum({series})" if place.summed else series)
     assert len(found) <= 1
     return next((value * place.scale for value in found.values()), None)
 
@@ -384,62 +286,20 @@ def test_an_engine_that_cannot_show_its_cache_is_not_missed(three: Three) -> Non
     assert list(three.query(pending)) == [frozenset({("version", "v4"), ("table", "cache")})]
 
 
-# ---------------------------------------------------------------- the terminal
-@pytest.fixture
-def stack(three: Three, tmp_path: Path) -> list[str]:
-    """The options that lead the command line to the server."""
-    told = {"runtime_url": three.server.url, "control_url": three.server.url, "token": "t"}
-    (tmp_path / "stack.json").write_text(json.dumps(told))
-    return ["--state-dir", str(tmp_path)]
-
-
 @needs_prometheus
-def test_the_command_line_prints_the_same_as_json_on_one_line(
-    three: Three, stack: list[str]
-) -> None:
-    done = CliRunner().invoke(app, ["tables", "--once", "--json", *stack])
-    assert done.exit_code == 0
-    assert len(done.stdout.splitlines()) == 1
-    assert tables.from_json(done.stdout.encode()) == three.json
-
-
-def test_a_stack_that_is_not_there_is_exit_code_1(tmp_path: Path) -> None:
-    told = {"runtime_url": "http://127.0.0.1:9", "control_url": "http://127.0.0.1:9", "token": "t"}
-    (tmp_path / "stack.json").write_text(json.dumps(told))
-    done = CliRunner().invoke(app, ["tables", "--json", "--state-dir", str(tmp_path)])
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "does not answer" in done.stderr
-
-
-@needs_prometheus
-def test_the_terminal_shows_the_same_in_every_column(three: Three) -> None:
-    console = Console(width=240, force_terminal=False)
-    with console.capture() as capture:
-        console.print(tables_view.draw(three.json, LINES))
-    shown = {re.sub(r"[│\s]+", " ", line).strip() for line in capture.get().splitlines()}
-    for row in three.json.latency:
-        assert latency_line(row) in shown
-    for row in three.json.faults:
-        assert fault_line(row) in shown
-    for row in three.json.cache:
-        if row.hit_rate is not None:
-            assert cache_line(row) in shown
-
-
-def latency_line(row: LatencyRow) -> str:
-    quantiles = " ".join(f"{q:.3f}" for q in (row.p50_s, row.p95_s, row.p99_s))
-    shares = f"{row.over_share:.2%} {row.slow_share:.2%}"
-    milestone = row.milestone.replace("_", " ")
-    return f"{row.version} {milestone} {row.requests} {quantiles} {shares} {row.over}/{row.count}"
-
-
-def fault_line(row: FaultRow) -> str:
-    words = (row.fault or "any").replace("_", " ")
-    counted = f"{row.requests} {row.faulted} {row.soft} {row.input_only}"
-    return f"{row.version} {words} {counted} {row.rate:.2%} {row.rate_low:.2%}-{row.rate_high:.2%}"
-
-
-def cache_line(row: CacheRow) -> str:
-    threshold = "off" if row.entropy_th is None else f"{row.entropy_th:.2f}"
-    figures = f"{threshold} {row.hit_rate:.1%} {row.gpu_mem_gb:.6f}"
-    return f"{row.version} {row.layer_id} {row.modal} {figures}"
+def test_answers_without_a_first_output_are_missed_and_others_are_not(three: Three) -> None:
+    """What a book shows of two versions from their start on, where one measures no latency."""
+    pending = 'max by (version, table) (ALERTS{alertname="RedlineNoData",table="latency"})'
+    for version in ("v3", "v4"):
+        three.book.open(version)
+    three.publish()
+    three.scraped()
+    assert three.query(pending) == {}
+    for version in ("v3", "v4"):
+        stamp = Stamp("a", version, "s", "r", 3, 1, Level())
+        if version == "v4":
+            three.book.reached(stamp, Milestone.FIRST_TOKEN, 0.1)
+        three.book.finished(stamp, RequestFinished(outcome=Outcome.OK, faulted=False), ())
+    three.publish()
+    three.scraped(4)
+    assert list(three.query(pending)) == [frozenset({("version", "v3"), ("table", "latency")})]

@@ -323,10 +323,18 @@ async def test_the_end_of_a_kill_drill_kills_nobody(fresh: Gateway) -> None:
 async def test_what_only_a_dead_engine_knew_is_unknown(fresh: Gateway) -> None:
     waiting = f'{catalog.WAITING.name}{{version="v2"}}'
     await until(lambda: A in fresh.plane.snapshots)
-    assert waiting in (await fresh.client.get("/metrics")).text
+    cells = f'{catalog.LIVE_BYTES.name}{{layer_id="0",modality="text",version="v2"}}'
+    before = (await fresh.client.get("/metrics")).text
+    assert waiting in before
+    assert cells in before
     await fresh.drill(A, "kill")
     await until(lambda: not fresh.plane.is_ready(A))
-    assert waiting not in (await fresh.client.get("/metrics")).text
+    after = (await fresh.client.get("/metrics")).text
+    assert waiting not in after
+    assert cells not in after
+    assert fresh.plane.kv_in_use(A) is None
+    shown = fresh.plane.book.tables()
+    assert {row.version for row in (*shown.cache, *shown.cache_summary)} == {"v1"}
 
 
 async def test_the_red_lines_of_the_settings_reach_the_engines(tmp_path: Path) -> None:

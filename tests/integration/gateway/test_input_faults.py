@@ -12,10 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from monitors import catalog
 from monitors.contract import FaultFound, RequestFinished
-from monitors.labels import Fault, Origin, Phase
+from monitors.labels import Fault, Mark, Origin, Phase
 from monitors.redlines import FaultLines, LatencyLines, RedLines, RolloutLines
 from rollout.controller import RolloutController
 from rollout.dataplane import HttpDataPlane
@@ -118,14 +119,18 @@ async def shown_as_input_only(gateway: Gateway) -> None:
 
 
 async def metrics_say_input(gateway: Gateway) -> None:
-    lines = (await gateway.client.get("/metrics")).text.split("\n")
-    counted = [line for line in lines if line.startswith(f"{catalog.FAULTS.name}{{")]
-    hard = [line for line in counted if 'grade="hard"' in line and not line.endswith(" 0.0")]
-    assert hard
-    assert all('origin="input"' in line for line in hard)
-    window = [line for line in lines if line.startswith(f"{catalog.FAULT_WINDOW_FAULTED.name}{{")]
-    assert window
-    assert all(float(line.rsplit(" ", 1)[1]) == 0.0 for line in window)
+    """By the client library's parser; 3 kinds of samples, each of which must be there."""
+    text = (await gateway.client.get("/metrics")).text
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    hard = [s for s in samples if s.name == catalog.FAULTS.name and s.labels["grade"] == "hard"]
+    counted = {s.labels["origin"] for s in hard if s.value > 0.0}
+    assert counted == {Origin.INPUT}
+    ring = [s for s in samples if s.name == catalog.FAULT_WINDOW_FAULTED.name]
+    shown = {(s.labels["version"], s.labels["mark"]): s.value for s in ring}
+    assert {version for version, _ in shown} == set(VERSIONS.values())
+    for version in VERSIONS.values():
+        assert shown[version, Mark.HARD] == shown[version, Mark.SOFT] == 0.0
+        assert shown[version, Mark.INPUT_ONLY] > 0.0
 
 
 async def test_a_digest_is_checked_where_media_is_decoded_and_never_on_the_event_loop(

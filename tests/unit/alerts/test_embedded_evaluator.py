@@ -19,9 +19,9 @@ from alerts.evaluator import (
 from alerts.firing import Firing
 from alerts.policy import AlertName
 from monitors.cache_table import CacheSummary
-from monitors.fault_table import FaultRow
-from monitors.labels import Action, Fault, Milestone
-from monitors.latency_table import LatencyRow
+from monitors.fault_table import FaultRow, FaultTable
+from monitors.labels import Action, Fault, Milestone, Outcome
+from monitors.latency_table import LatencyRow, LatencyTable
 from monitors.redlines import AlertLines, FaultLines, LatencyLines, RedLines
 from monitors.tables import Tables, windows
 
@@ -33,26 +33,29 @@ def cache(hit_rate: float | None = 0.8, gpu_mem_gb: float = 26.0) -> CacheSummar
     return CacheSummary(version="v1", hit_rate=hit_rate, gpu_mem_gb=gpu_mem_gb)
 
 
-def latency(count: int, over: int, milestone: Milestone = Milestone.FIRST_TOKEN) -> LatencyRow:
+def latency(
+    requests: int, overdue: int, milestone: Milestone = Milestone.FIRST_TOKEN
+) -> LatencyRow:
     return LatencyRow(
         version="v1",
         milestone=milestone,
-        count=count,
+        count=10 * requests,
         p50_s=None,
         p95_s=None,
         p99_s=None,
-        over=over,
-        requests=0,
-        over_share=None,
+        over=5 * requests,
+        requests=requests,
+        over_share=overdue / requests if requests else None,
         slow_share=None,
     )
 
 
-def faults(requests: int, faulted: int, fault: Fault | None = None) -> FaultRow:
+def faults(requests: int, faulted: int, fault: Fault | None = None, finished: int = 0) -> FaultRow:
     rate = faulted / requests if requests else None
     return FaultRow(
         version="v1",
         fault=fault,
+        finished=finished or requests,
         requests=requests,
         faulted=faulted,
         rate=rate,
@@ -71,8 +74,8 @@ def tables(**rows: Any) -> Tables:
 class Clock:
     """Ticks an evaluator once a second."""
 
-    def __init__(self) -> None:
-        self.evaluator = Evaluator(LINES)
+    def __init__(self, lines: RedLines = LINES) -> None:
+        self.evaluator = Evaluator(lines)
         self.now = 0.0
 
     def tick(self, seen: Tables | None) -> tuple[Firing, ...] | None:
@@ -105,7 +108,7 @@ def test_the_cache_line_needs_both_conditions(hit_rate, gpu_mem_gb: float, cross
     [(20, 1, True), (19, 19, False), (100, 1, False), (100, 2, True), (0, 0, False)],
 )
 def test_the_latency_line_is_a_share_with_a_minimum(requests: int, overdue: int, crossed: bool):
-    assert latency_is_crossed(requests, overdue, LINES.latency) is crossed
+    assert latency_is_crossed(latency(requests, overdue), LINES.latency) is crossed
 
 
 @pytest.mark.parametrize(
@@ -162,37 +165,63 @@ def test_the_cache_alert_fires_after_its_hold_as_prometheus_would_label_it():
     }
 
 
-def test_the_latency_alert_counts_the_window_and_forgets_it():
+def test_the_latency_alert_fires_on_the_tables_own_window_and_at_once():
     clock = Clock()
-    assert clock.names(tables(latency=(latency(1000, 900),))) == set()  # before it looked
-    assert clock.names(tables(latency=(latency(1050, 901),))) == {AlertName.LATENCY_DEGRADE}
-    for _ in range(29):
-        assert clock.names(tables(latency=(latency(1050, 901),))) == {AlertName.LATENCY_DEGRADE}
-    assert clock.names(tables(latency=(latency(1050, 901),))) == set()
-
-
-def test_requests_that_hang_count_though_they_have_no_output():
-    clock = Clock()
-    clock.tick(tables(latency=(latency(0, 0, Milestone.FIRST_AUDIO_PACKET),)))
-    (firing,) = clock.tick(tables(latency=(latency(0, 25, Milestone.FIRST_AUDIO_PACKET),))) or ()
+    assert clock.names(tables(latency=(latency(100, 1),))) == set()
+    assert clock.names(tables(latency=(latency(100, 2),))) == {AlertName.LATENCY_DEGRADE}
+    assert clock.names(tables(latency=(latency(0, 0),))) == set()
+    (firing,) = clock.tick(tables(latency=(latency(25, 25, Milestone.FIRST_AUDIO_PACKET),))) or ()
     assert firing.labels["milestone"] == "first_audio_packet"
 
 
-def test_a_restarted_data_plane_is_no_breach():
-    clock = Clock()
-    clock.tick(tables(latency=(latency(5000, 1000),)))
-    assert clock.names(tables(latency=(latency(25, 0),))) == set()
-    assert clock.names(tables(latency=(latency(50, 0),))) == set()
+def test_it_decides_over_latencies_as_the_table_counts_them():
+    """90 answered and 90 hung: their share is over the line in the table, so it fires."""
+    now = [0.0]
+    seen = LatencyTable(RedLines(), clock=lambda: now[0])
+    clock = Clock(RedLines())
+    clock.tick(tables(latency=seen.rows()))
+    for _ in range(90):
+        seen.observe("v1", Milestone.FIRST_TOKEN, 0.1)
+        seen.overdue("v1", Milestone.FIRST_TOKEN)
+    (row,) = seen.rows()
+    assert (row.requests, row.over_share) == (180, 0.5)
+    assert clock.names(tables(latency=(row,))) == {AlertName.LATENCY_DEGRADE}
+    now[0] += 31.0
+    assert clock.names(tables(latency=seen.rows())) == set()
 
 
-def test_faults_fire_while_there_is_traffic_and_are_old_news_after():
+def test_faults_fire_while_requests_finish_and_are_old_news_after():
     clock = Clock()
-    bad = (faults(100, 5), faults(100, 5, Fault.LIP_DESYNC))
-    assert clock.names(tables(latency=(latency(10, 0),), faults=bad)) == set()
-    assert clock.names(tables(latency=(latency(11, 0),), faults=bad)) == {AlertName.FAULT_RATE}
+
+    def bad(finished: int) -> Tables:
+        each = faults(100, 5, Fault.LIP_DESYNC, finished)
+        return tables(faults=(faults(100, 5, finished=finished), each))
+
+    assert clock.names(bad(110)) == set()  # before it looked
+    assert clock.names(bad(111)) == {AlertName.FAULT_RATE}
     for _ in range(59):
-        assert clock.names(tables(latency=(latency(11, 0),), faults=bad)) == {AlertName.FAULT_RATE}
-    assert clock.names(tables(latency=(latency(11, 0),), faults=bad)) == set()
+        assert clock.names(bad(111)) == {AlertName.FAULT_RATE}
+    assert clock.names(bad(111)) == set()
+
+
+def test_requests_that_all_fail_before_any_output_are_traffic_in_a_full_ring():
+    seen = FaultTable(RedLines(faults=FaultLines(window_requests=3_000)))
+    clock = Clock(RedLines())
+    clock.tick(tables(faults=seen.rows()))
+    for _ in range(3_000):
+        seen.finish("v1", Outcome.FAILED, True)
+    assert clock.names(tables(faults=seen.rows())) == {AlertName.FAULT_RATE}
+    for _ in range(59):
+        clock.tick(tables(faults=seen.rows()))
+    seen.finish("v1", Outcome.FAILED, True)  # moves nothing in the ring
+    assert clock.names(tables(faults=seen.rows())) == {AlertName.FAULT_RATE}
+    assert clock.names(tables(faults=seen.rows())) == {AlertName.FAULT_RATE}
+
+
+def test_what_a_restarted_data_plane_finished_is_traffic():
+    clock = Clock()
+    clock.tick(tables(faults=(faults(100, 0, finished=5_000),)))
+    assert clock.names(tables(faults=(faults(30, 5, finished=30),))) == {AlertName.FAULT_RATE}
 
 
 def test_tables_that_cannot_be_read_are_unknown_and_every_hold_starts_again():

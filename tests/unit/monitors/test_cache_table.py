@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitors.cache_table import CacheCell, CacheRow, CacheSummary, CacheTable
+from monitors.cache_table import STALE_S, CacheCell, CacheRow, CacheSummary, CacheTable
 from monitors.labels import Modality
 from monitors.redlines import RedLines
 
@@ -104,18 +104,42 @@ def test_the_summary_weighs_by_attention_mass_and_adds_up_memory() -> None:
 def test_a_version_that_fell_silent_has_no_rows() -> None:
     cache = table(window_s=30.0)
     cache.update("v1", [cell(0, 0)], 0.0)
-    cache.update("v2", [cell(0, 0)], 20.0)
-    assert {row.version for row in cache.rows(31.0)} == {"v2"}
-    assert {summary.version for summary in cache.summaries(31.0)} == {"v2"}
-    cache.forget("v2")
-    assert cache.rows(31.0) == ()
+    cache.update("v2", [cell(0, 0)], 10.0)
+    assert {row.version for row in cache.rows(STALE_S)} == {"v1", "v2"}
+    assert {row.version for row in cache.rows(STALE_S + 0.1)} == {"v2"}
+    assert {summary.version for summary in cache.summaries(STALE_S + 0.1)} == {"v2"}
+
+
+def test_a_rule_that_holds_shorter_than_updates_are_apart_still_has_its_table() -> None:
+    """An engine with a large pool tells its numbers every 5 s."""
+    cache = table(window_s=2.0)
+    for now, hit in ((0.0, 0.0), (5.0, 90.0), (10.0, 140.0)):
+        cache.update("v1", [cell(hit, 20.0 * now)], now)
+    for now in (10.0, 12.0, 14.9):
+        assert [row.hit_rate for row in cache.rows(now)] == [0.5]
+        assert [summary.hit_rate for summary in cache.summaries(now)] == [0.5]
 
 
 def test_the_window_is_by_default_as_long_as_the_cache_rule_holds() -> None:
+    hold_s = RedLines().cache.hold_s
     cache = CacheTable(RedLines())
+    for now, hit in ((0.0, 0.0), (1.0, 0.0), (hold_s, 90.0)):
+        cache.update("v1", [cell(hit, 100.0 * now)], now)
+    assert cache.rows(hold_s)[0].hit_rate == pytest.approx(0.9 / hold_s)
+    assert cache.rows(hold_s + 1.0)[0].hit_rate == pytest.approx(0.9 / (hold_s - 1.0))
+
+
+def test_what_a_dead_engine_held_is_unknown_at_once_and_its_counts_are_kept() -> None:
+    cache = table()
     cache.update("v1", [cell(0, 0)], 0.0)
-    assert cache.rows(RedLines().cache.hold_s)
-    assert not cache.rows(RedLines().cache.hold_s + 0.1)
+    cache.update("v1", [cell(50, 100)], 1.0)
+    cache.lost_sight("v1")
+    cache.lost_sight("v2")  # was never seen
+    assert cache.rows(1.0) == cache.summaries(1.0) == cache.cells(1.0) == ()
+    cache.update("v1", [cell(80, 120)], 2.0)  # more than the old one had: it did start from 0
+    (state,) = cache.cells(2.0)
+    assert state.totals[0, :2].tolist() == [130.0, 220.0]
+    assert cache.rows(2.0)[0].hit_rate == pytest.approx(130 / 220)
 
 
 STEP = st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 50.0), st.booleans(), st.floats(0.0, 9.0))

@@ -60,6 +60,7 @@ def naive(requests: list[Request], window: int) -> list[FaultRow]:
         return FaultRow(
             version="v1",
             fault=fault,
+            finished=len(requests),
             requests=len(ring),
             faulted=marks.count(Mark.HARD),
             rate=marks.count(Mark.HARD) / len(ring),
@@ -153,3 +154,13 @@ def test_versions_have_rings_of_their_own_until_forgotten() -> None:
     ]
     faults.forget("v2")
     assert {row.version for row in faults.rows()} == {"v1"}
+
+
+def test_an_emptied_ring_leaves_what_was_finished_in_all() -> None:
+    faults = table()
+    for _ in range(3):
+        finish(faults, CLEAN)
+    faults.forget("v1")
+    assert faults.rows() == ()
+    finish(faults, CLEAN)
+    assert (faults.rows()[0].finished, faults.rows()[0].requests) == (4, 1)

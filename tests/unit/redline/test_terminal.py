@@ -167,10 +167,12 @@ TABLES = Tables(
                    slow_share=None),
     ),
     faults=(
-        FaultRow(version="tiny-omni-1", fault=None, requests=10000, faulted=60, rate=0.006,
+        FaultRow(version="tiny-omni-1", fault=None, finished=20_000, requests=10000,
+                 faulted=60, rate=0.006,
                  rate_low=0.00458, rate_high=0.00772, soft=3, input_only=7),
-        FaultRow(version="tiny-omni-1", fault=Fault.SPEECH_TRUNCATED, requests=10000, faulted=0,
-                 rate=0.0, rate_low=0.0, rate_high=0.00037, soft=0, input_only=0),
+        FaultRow(version="tiny-omni-1", fault=Fault.SPEECH_TRUNCATED, finished=20_000,
+                 requests=10000, faulted=0, rate=0.0, rate_low=0.0, rate_high=0.00037,
+                 soft=0, input_only=0),
     ),
 )  # fmt: skip
 
@@ -206,6 +208,60 @@ def test_the_cache_table_says_why_reuse_is_off_where_the_engine_told() -> None:
     shown = drawn()
     assert "v1: reuse off: uncalibrated" in shown
     assert "v2: reuse" not in shown
+
+
+WIDEST = Tables(
+    wall=0.0,
+    windows=windows(LINES),
+    cache=(
+        CacheRow(version="tiny-omni-1", layer_id=127, modal=Modality.IMAGE, entropy_th=0.35,
+                 hit_rate=1.0, gpu_mem_gb=140.123456),
+    ),
+    cache_summary=(CacheSummary(version="tiny-omni-1", hit_rate=1.0, gpu_mem_gb=140.123456),),
+    latency=tuple(
+        LatencyRow(version="tiny-omni-1", milestone=milestone, count=10**7, over=10**6,
+                   requests=30_000, p50_s=12.345, p95_s=23.456, p99_s=p99_s, over_share=1.0,
+                   slow_share=slow_share)
+        for milestone in Milestone for p99_s, slow_share in ((34.567, 1.0), (None, None))
+    ),
+    faults=tuple(
+        FaultRow(version="tiny-omni-1", fault=fault, finished=20_000, requests=10_000,
+                 faulted=10_000, rate=1.0,
+                 rate_low=0.99963, rate_high=1.0, soft=10_000, input_only=10_000)
+        for fault in (None, *Fault)
+    ),
+)  # fmt: skip
+
+
+def test_at_80_columns_every_cell_of_the_widest_rows_stands_whole_on_its_line() -> None:
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(tables_view.draw(WIDEST, LINES))
+    lines = {" ".join(line.split()) for line in capture.get().splitlines()}
+    v, quantiles = "tiny-omni-1", "30000 12.345 23.456"
+    expected = {f"{v} all all 100.0% 140.123456", f"{v} 127 image 0.35 100.0% 140.123456"}
+    for milestone in Milestone:
+        expected.add(f"{v} {milestone} {quantiles} 34.567 100.00% 100.00%")
+        expected.add(f"{v} {milestone} {quantiles} unknown 100.00% unknown")
+    for fault in ("any", *Fault):
+        expected.add(f"{v} {fault} 10000 10000 10000 10000 100.00% 99.96%-100.00%")
+    assert expected - lines == set()
+
+
+def test_a_version_too_long_for_80_columns_is_folded_and_nothing_is_cut() -> None:
+    long = "tiny-omni-1-int8-2026-11-30"
+    rows = tuple(msgspec.structs.replace(row, version=long) for row in WIDEST.latency[:1])
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(tables_view.draw(msgspec.structs.replace(WIDEST, latency=rows), LINES))
+    shown = capture.get()
+    assert "…" not in shown
+    first, *more = shown[: shown.index("first_token: ")].split("─")[-1].strip().splitlines()
+    part, whole = first.split(maxsplit=1)
+    assert whole.split() == [
+        "first_token", "30000", "12.345", "23.456", "34.567", "100.00%", "100.00%",
+    ]  # fmt: skip
+    assert part + "".join(line.strip() for line in more) == long
 
 
 def test_the_table_with_many_rows_comes_last() -> None:

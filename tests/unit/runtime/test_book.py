@@ -152,7 +152,7 @@ def test_what_an_engine_cannot_show_is_told_until_it_is_gone(
     book.shows("v2", able)
     said = f'{catalog.SHOWS_TABLE.name}{{table="cache",version="v2"}}'
     assert f"{said} {shown_as}" in shown(book)
-    assert f'{catalog.SHOWS_TABLE.name}{{table="latency",version="v2"}} 1.0' in shown(book)
+    assert shown(book).count(catalog.SHOWS_TABLE.name + "{") == 1  # the others are never lacking
     book.lost_sight("v2")
     assert catalog.SHOWS_TABLE.name not in shown(book)
 
