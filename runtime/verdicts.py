@@ -5,19 +5,16 @@ client waits for one.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from monitors.contract import Name
-from monitors.detectors.finding import Abstained, Finding, Verdict, examine
+from monitors.detectors.finding import Finding, Verdict, examine
 from monitors.labels import Detector
 
 Judges = Mapping[Detector, Callable[[], Verdict]]
 Write = Callable[[tuple[Finding, ...]], None]
-
-log = logging.getLogger(__name__)
 
 
 class Verdicts:
@@ -30,7 +27,7 @@ class Verdicts:
 
     def ask(self, resident: Name, judges: Judges, write: Write) -> None:
         """Have what the detectors say of a resident's request handed to `write`, once, on the
-        loop. One that fails is logged, and has abstained."""
+        loop."""
         if self._ended:
             write(_examine(judges))  # the loop is about to end, and nobody waits any more
             return
@@ -67,12 +64,4 @@ class Verdicts:
 
 
 def _examine(judges: Judges) -> tuple[Finding, ...]:
-    return tuple(_examined(detector, judge) for detector, judge in judges.items())
-
-
-def _examined(detector: Detector, judge: Callable[[], Verdict]) -> Finding:
-    try:
-        return examine(detector, judge)
-    except Exception as err:  # a request has its ending whatever becomes of a detector
-        log.exception("a detector failed", extra={"detector": detector})
-        return Finding(detector, Abstained(f"it failed: {type(err).__name__}: {err}"), 0.0)
+    return tuple(examine(detector, judge) for detector, judge in judges.items())
