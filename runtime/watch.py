@@ -75,9 +75,7 @@ class Watch:
 
     def judged(self, *findings: Finding) -> None:
         """Detectors spoke; what came in with the input is shown and never counts."""
-        for finding in findings:
-            self._book.judged(self.stamp, finding)
-            self._found += finding.faults
+        self._found += self._book.judged(self.stamp, *findings)
 
     def prefilled(self, event: VideoPrefilled) -> None:
         """The first key frame is in the Thinker."""
