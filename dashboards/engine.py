@@ -257,12 +257,18 @@ def detectors() -> Panel:
     return rows_by(
         "Detectors",
         "Items examined in the chosen time, by what was said of them. Abstained: it could not tell "
-        "(a clip too short, a voice it was never fitted to); that is not clean.",
+        "(a clip too short, a voice it was never fitted to); that is not clean. Failed: it is "
+        "broken, and the log says where; requests go on without it.",
         {"detector": "detector"},
         [
             *(
                 Column(judgement, _said(judgement), PLAIN, 0)
-                for judgement in (Judgement.HARD, Judgement.SOFT, Judgement.ABSTAINED)
+                for judgement in (
+                    Judgement.HARD,
+                    Judgement.SOFT,
+                    Judgement.ABSTAINED,
+                    Judgement.FAILED,
+                )
             ),
             Column("examined", examined, PLAIN, 0),
             Column("processor time of each", f"{cpu} / ({examined} > 0)", SECONDS, 4),

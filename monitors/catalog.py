@@ -182,7 +182,8 @@ FAULT_WINDOW_BOUND_BY_FAULT = Metric(
 
 DETECTOR_JUDGEMENTS = Metric(
     "redline_detector_judgements_total", Kind.COUNTER,
-    "What each detector said of each item it examined; abstained: it could not tell.",
+    "What each detector said of each item it examined; abstained: it could not tell; failed: it "
+    "is broken.",
     (Label.DETECTOR, Label.JUDGEMENT),
 )  # fmt: skip
 DETECTOR_CPU = Metric(

@@ -59,12 +59,14 @@ class Detector(StrEnum):
 
 
 class Judgement(StrEnum):
-    """How a detector left one item. `ABSTAINED`: it could not tell, which is not `CLEAN`."""
+    """How a detector left one item. `ABSTAINED`: it could not tell, which is not `CLEAN`;
+    `FAILED`: it could not, because it is broken."""
 
     CLEAN = "clean"
     SOFT = "soft"
     HARD = "hard"
     ABSTAINED = "abstained"
+    FAILED = "failed"
 
 
 class Mark(StrEnum):

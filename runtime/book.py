@@ -18,6 +18,7 @@ from monitors.contract import (
     ResidencySampled,
 )
 from monitors.detectors.finding import Finding
+from monitors.detectors.merging import merged
 from monitors.evidence import EvidenceLog
 from monitors.exposition import Exposition
 from monitors.fault_table import FaultTable, marks_of
@@ -109,14 +110,18 @@ class Book:
             self.latency.overdue(stamp.version, milestone)
             self.exposition.counter(catalog.OVERDUE).inc(stamp.version, milestone)
 
-    def judged(self, stamp: Stamp, finding: Finding) -> None:
-        """A detector spoke. Its cost and judgement are counted for operators too."""
-        detector = finding.detector
-        self.requests.examined(stamp, finding)
-        self.exposition.counter(catalog.DETECTOR_JUDGEMENTS).inc(detector, finding.judgement)
-        self.exposition.counter(catalog.DETECTOR_CPU).inc(detector, by=finding.cpu_s)
-        for fault in finding.faults:
+    def judged(self, stamp: Stamp, *findings: Finding) -> tuple[FaultFound, ...]:
+        """Detectors spoke, of all that came in together. Their costs and judgements are counted
+        item by item, for operators too; their faults are noted merged, as they are returned."""
+        for finding in findings:
+            self.requests.examined(stamp, finding)
+            judgements = self.exposition.counter(catalog.DETECTOR_JUDGEMENTS)
+            judgements.inc(finding.detector, finding.judgement)
+            self.exposition.counter(catalog.DETECTOR_CPU).inc(finding.detector, by=finding.cpu_s)
+        faults = merged(findings)
+        for fault in faults:
             self._fault(stamp, fault)
+        return faults
 
     def _fault(self, stamp: Stamp, found: FaultFound) -> None:
         self.note(stamp, found)

@@ -6,7 +6,7 @@ from functools import partial
 
 from monitors.contract import FaultFound, RequestFinished, ResidencySampled
 from monitors.detectors import model_clock, operations
-from monitors.detectors.finding import Finding, examine
+from monitors.detectors.finding import Finding, Gathering, examine
 from monitors.detectors.playout import PlayoutClock
 from monitors.detectors.speech import SpeechAudit
 from monitors.fault_table import counts
@@ -55,6 +55,8 @@ class Watch:
         self._speech = Milestone.FIRST_AUDIO_PACKET in self.first_output
         self._audit = speech
         self._playout = PlayoutClock(SPEECH_HZ) if streamed else None
+        self._heard = Gathering(Detector.SPEECH)
+        self._played = Gathering(Detector.PLAYOUT)
         self._verdicts = verdicts
         self._timers: list[asyncio.TimerHandle] = []
 
@@ -73,9 +75,7 @@ class Watch:
 
     def judged(self, *findings: Finding) -> None:
         """Detectors spoke; what came in with the input is shown and never counts."""
-        for finding in findings:
-            self._book.judged(self.stamp, finding)
-            self._found += finding.faults
+        self._found += self._book.judged(self.stamp, *findings)
 
     def prefilled(self, event: VideoPrefilled) -> None:
         """The first key frame is in the Thinker."""
@@ -87,7 +87,8 @@ class Watch:
     def came(self, event: AudioDelta) -> None:
         """A packet is here from the resident: how slowly a client reads is not the resident's."""
         if self._playout is not None and not self.over:
-            self._playout.feed(self._clock(), len(event.pcm) // 2)
+            samples = len(event.pcm) // 2
+            self._played.take(partial(self._playout.feed, self._clock(), samples))
 
     def sent(self, event: TextDelta | AudioDelta) -> None:
         """A delta has just been handed to the socket."""
@@ -99,7 +100,7 @@ class Watch:
                 self._text.append(event.text)
                 self._reach(Milestone.FIRST_TOKEN, now)
             case AudioDelta():
-                self._audit.feed(event.frames, event.pcm)
+                self._heard.take(partial(self._audit.feed, event.frames, event.pcm))
                 self._reach(Milestone.FIRST_AUDIO_PACKET, now)
 
     def finish(self, outcome: Outcome, finished: Finished | None = None) -> None:
@@ -148,10 +149,11 @@ class Watch:
             reason, made = None, None
         else:
             return {}
-        whole = {Detector.SPEECH: partial(self._audit.close, reason, "".join(self._text), made)}
-        # a listener plays only what is streamed
-        played = {} if self._playout is None else {Detector.PLAYOUT: self._playout.close}
-        return whole | played
+        whole = partial(self._audit.close, reason, "".join(self._text), made)
+        judges = {Detector.SPEECH: self._heard.judging(whole)}
+        if self._playout is not None:  # a listener plays only what is streamed
+            judges[Detector.PLAYOUT] = self._played.judging(self._playout.close)
+        return judges
 
     def _note_residency(self, finished: Finished) -> None:
         self._book.residency(

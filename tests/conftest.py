@@ -1,8 +1,38 @@
 """What tests of several rooms share. Torch is imported only when a test asks for a checkpoint."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+class _Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture
+def broken_detectors() -> Iterator[list[str]]:
+    """What the log says of detectors that broke in this test. It means them to."""
+    kept, log = _Kept(), logging.getLogger("monitors.detectors.finding")
+    log.addHandler(kept)
+    yield kept.lines
+    log.removeHandler(kept)
+
+
+@pytest.fixture(autouse=True)
+def no_detector_breaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No request fails for a detector, so no test would notice: a broken one fails its test."""
+    kept, log = _Kept(), logging.getLogger("monitors.detectors.finding")
+    log.addHandler(kept)
+    yield
+    log.removeHandler(kept)
+    assert "broken_detectors" in request.fixturenames or not kept.lines, kept.lines
 
 
 @pytest.fixture(scope="session")

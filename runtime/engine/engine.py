@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from monitors.contract import DrillKind, DrillOrder, DrillReport, FlushReceipt, KvRung, Shed
-from monitors.detectors import operations
 from monitors.labels import Stage
+from runtime.engine.arrival import pixels_off
 from runtime.engine.build import EngineSettings, build_cache, build_thinker, ready
 from runtime.engine.drills import Drills, damage
 from runtime.engine.forward import Forward
@@ -31,7 +31,6 @@ from runtime.kv.admission import PromptTooLong
 from runtime.kv.slabs import PoolExhausted
 from runtime.model.checkpoint import Checkpoint
 from runtime.model.processor import Processor, PromptError
-from runtime.model.prompt import Prompt
 from runtime.model.talker import UnknownVoice
 from runtime.residents.port import (
     Array,
@@ -43,7 +42,6 @@ from runtime.residents.port import (
     RequestEvent,
     Snapshot,
     StaleCount,
-    VideoPart,
     VideoPrefilled,
 )
 
@@ -226,7 +224,7 @@ class Engine:
             due = now + self._settings.lines.latency.audio_lane_s
             speech = Speech(self._checkpoint, asked, due, self._clock)
         tokenizer = self._checkpoint.tokenizer
-        request = Request(asked, prompt, tokenizer, speech, _pixels_off(prompt), now)
+        request = Request(asked, prompt, tokenizer, speech, pixels_off(prompt), now)
         request.trail = [] if self._shadow.samples(asked.request_id) else None
         return request
 
@@ -388,13 +386,3 @@ def _failed(
     request_id: str, kind: FailedKind, message: str, stages: tuple[EngineStage, ...] = ()
 ) -> Failed:
     return Failed(request_id=request_id, kind=kind, message=message, stages=stages)
-
-
-def _pixels_off(prompt: Prompt) -> operations.Difference | None:
-    """How far the first key frame's slice is from what was sent, in grey levels."""
-    for segment in prompt.segments:
-        part = segment.part
-        if isinstance(part, VideoPart) and part.key_frame and part.signature:
-            assert segment.media is not None
-            return operations.compare(part.signature, operations.signature(segment.media))
-    return None

@@ -5,7 +5,6 @@ decoded and the damage reported; what yields nothing is refused with a `MediaErr
 """
 
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -17,19 +16,19 @@ from av.container import InputContainer
 from av.error import FFmpegError
 from av.stream import Disposition
 from av.video.stream import VideoStream
+from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
-from monitors.detectors import bitstream
+from monitors.detectors import bitstream, operations
 from monitors.detectors import timeline as clocks
-from monitors.detectors.finding import Finding, examine
+from monitors.detectors.finding import Finding, Gathering, Verdict, examine, joined
 from monitors.labels import Detector
 from monitors.redlines import SchedulerLines
-from runtime.media import sync
 from runtime.media.audio_track import AudioTrack
 from runtime.media.fidelity import Fidelity
 from runtime.media.image import decode_image
 from runtime.media.limits import Guard, MediaError, MediaLimits, MediaProblem
-from runtime.media.slices import AudioSlice, Slice, VideoSlice, cut, image_slice
+from runtime.media.slices import AudioSlice, Signature, Slice, VideoSlice, cut, image_slice
 from runtime.media.video_track import VideoTrack
 
 __all__ = ["Clip", "DecodeReport", "Kind", "MediaError", "MediaProblem", "decode"]
@@ -49,7 +48,6 @@ class DecodeReport:
     audio_codec: str | None = None
     audio_errors: int = 0  # packets and frames that gave none
     video: bitstream.VideoStreamReport | None = None
-    timeline: clocks.ClipTimeline | None = None
     findings: tuple[Finding, ...] = ()
     """Damage the client's clip brought with it (origin input), and errors of our own sampling
     (origin pipeline); one finding of each detector that had something to examine."""
@@ -121,11 +119,19 @@ def _decode(
     samples = () if video is None else video.samples
     sound = np.zeros(0, np.float32) if audio is None else audio.sound(fidelity)
     if video is not None:
-        lips = sync.lips(video.inspection.glimpses, sound)
+        lips = video.inspection.lips(sound)
         report = replace(report, findings=(*report.findings, lips))
     if not len(samples if kind == "video" else sound):
         raise guard.refusal(MediaProblem.NO_FRAMES, f"no {kind} could be decoded from it")
-    slices = tuple(cut(samples, sound, 1000.0 / fps, lines))
+    signing = Gathering(Detector.OPERATIONS)
+
+    def sign(frames: NDArray[np.uint8]) -> Signature:
+        return signing.take(partial(operations.signature, frames)) or ()
+
+    slices = tuple(cut(samples, sound, 1000.0 / fps, lines, sign))
+    if signing.failed is not None:
+        unsigned = Finding(Detector.OPERATIONS, signing.failed, signing.spent_s)
+        report = replace(report, findings=joined(*report.findings, unsigned))
     return Clip(slices, report, duration_ms=_end_ms(video, audio))
 
 
@@ -213,25 +219,19 @@ def _report(
 ) -> DecodeReport:
     declared_ms = None if container.duration is None else container.duration * 1000.0 / av.time_base
     stream = None if video is None else video.report((declared_ms, _end_ms(video, audio)))
-    timeline = _timeline(video, audio)
+    clock = examine(Detector.TIMELINE, partial(_judge_clocks, video, audio))
+    seen = () if video is None or stream is None else video.inspection.findings(stream)
     return DecodeReport(
         container=container.format.name,
         audio_codec=None if audio is None else audio.codec,
         audio_errors=0 if audio is None else audio.errors,
         video=stream,
-        timeline=timeline,
-        findings=tuple(_findings(video, stream, timeline)),
+        findings=(clock, *seen),
     )
 
 
-def _findings(
-    video: VideoTrack | None,
-    stream: bitstream.VideoStreamReport | None,
-    timeline: clocks.ClipTimeline,
-) -> Iterator[Finding]:
-    yield examine(Detector.TIMELINE, partial(clocks.judge, timeline))
-    if video is not None and stream is not None:
-        yield from video.inspection.findings(stream)
+def _judge_clocks(video: VideoTrack | None, audio: AudioTrack | None) -> Verdict:
+    return clocks.judge(_timeline(video, audio))
 
 
 def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.ClipTimeline:

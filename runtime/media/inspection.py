@@ -1,10 +1,8 @@
 """What the detectors need of a video stream, gathered in the thread that decodes it."""
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from types import TracebackType
 
 import numpy as np
 from av import VideoFrame
@@ -20,9 +18,10 @@ from monitors.detectors.bitstream import (
     pts_gaps,
     sighting_of,
 )
-from monitors.detectors.finding import Abstained, Finding, Verdict, examine
+from monitors.detectors.finding import Abstained, Finding, Gathering, Verdict, examine
 from monitors.detectors.h264 import H264Reader
 from monitors.labels import Detector
+from runtime.media import sync
 from runtime.media.glimpses import Glimpses
 from runtime.media.planes import planes
 
@@ -33,15 +32,21 @@ _READERS = {"h264": H264Reader, "av1": Av1Reader}
 
 
 class Inspection:
-    """Told of every packet and every frame of one stream, in the decoder's order."""
+    """Told of every packet and every frame of one stream, in the decoder's order.
+
+    A detector that breaks on one of them is fed no more, and has failed on the stream.
+    """
 
     def __init__(self, codec: str, extradata: bytes | None) -> None:
         self.glimpses = Glimpses()
         self.packet_ms: list[float] = []
-        self.spent_s: defaultdict[Detector, float] = defaultdict(float)
+        self._coded = Gathering(Detector.BITSTREAM)
+        self._glanced = Gathering(Detector.PIXELS)  # which the lips need too
+        self._looked = Gathering(Detector.PIXELS)
+        self._compared = Gathering(Detector.OPERATIONS)
         self._codec = codec
         reader = _READERS.get(codec)
-        self._reader = reader(extradata) if reader else None
+        self._reader = self._coded.take(partial(reader, extradata)) if reader else None
         self._sightings: list[Sighting] = []
         self._key_ms: list[float] = []
         self._shown_ms: set[float] = set()
@@ -53,18 +58,15 @@ class Inspection:
 
     def packet(self, packet: Packet, at_ms: float | None) -> None:
         """A packet, before it is decoded."""
-        with _Timed(self.spent_s, Detector.BITSTREAM):
-            if at_ms is not None and not packet.is_discard:  # else it owes no frame
-                self.packet_ms.append(at_ms)
-                if packet.is_keyframe:
-                    self._key_ms.append(at_ms)
-                else:
-                    self._coded_bytes[at_ms] = packet.size
-            if packet.is_corrupt:
-                self._sightings.append(Sighting(Sign.CORRUPT_PACKET, at_ms))
-            if self._reader is not None:
-                anomalies = self._reader.feed(bytes(packet))
-                self._sightings += [sighting_of(anomaly, at_ms) for anomaly in anomalies]
+        if at_ms is not None and not packet.is_discard:  # else it owes no frame
+            self.packet_ms.append(at_ms)
+            if packet.is_keyframe:
+                self._key_ms.append(at_ms)
+            else:
+                self._coded_bytes[at_ms] = packet.size
+        if packet.is_corrupt:
+            self._sightings.append(Sighting(Sign.CORRUPT_PACKET, at_ms))
+        self._coded.take(partial(self._read, packet, at_ms))
 
     def refused(self, at_ms: float | None, why: str) -> None:
         """The demuxer or the decoder refused a packet, or a frame had no time."""
@@ -75,27 +77,14 @@ class Inspection:
         self._shown_ms.add(at_ms)
         if frame.is_corrupt:
             self._sightings.append(Sighting(Sign.CORRUPT_FRAME, at_ms))
-        with _Timed(self.spent_s, Detector.PIXELS):
-            self.glimpses.feed(frame, at_ms)
+        self._glanced.take(partial(self.glimpses.feed, frame, at_ms))
 
     def picture(
         self, frame: VideoFrame, at_ms: float, made: NDArray[np.uint8], turned: int
     ) -> None:
         """A frame that was sampled, and the RGB picture that was made of it and turned."""
-        seen = planes(frame)
-        if seen is None:
-            self._unreadable = frame.format.name
-            return
-        self._frame_pixels = frame.width * frame.height
-        with _Timed(self.spent_s, Detector.PIXELS):
-            self._looks.append(pixels.look(*seen, at_ms))
-        if min(*made.shape[:2], frame.width, frame.height) < operations.LEAST_SIDE:
-            return
-        with _Timed(self.spent_s, Detector.OPERATIONS):
-            full_range = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
-            colour = operations.colour_of(int(frame.colorspace), full_range)
-            kind = colour, seen.depth
-            self._made[kind].append((at_ms, operations.made(*seen, made, turned)))
+        self._looked.take(partial(self._look, frame, at_ms))
+        self._compared.take(partial(self._compare, frame, at_ms, made, turned))
 
     def backward(self, at_ms: float) -> None:
         """A frame whose time does not move forward; it is not shown."""
@@ -106,26 +95,57 @@ class Inspection:
         self, frames: int, end_ms: float, declared_ms: float | None, decoded_ms: float
     ) -> VideoStreamReport:
         """The stream as a whole, for `monitors.detectors.bitstream`."""
-        with _Timed(self.spent_s, Detector.BITSTREAM):
-            return VideoStreamReport(
-                codec=self._codec,
-                packets=len(self.packet_ms),
-                frames=frames,
-                sightings=(*self._sightings, *self._holes(), *pts_gaps(self.packet_ms)),
-                key_ms=tuple(sorted(self._key_ms)),
-                end_ms=end_ms,
-                declared_ms=declared_ms,
-                decoded_ms=decoded_ms,
-            )
+        signs = self._coded.take(self._whole_stream)
+        return VideoStreamReport(
+            codec=self._codec,
+            packets=len(self.packet_ms),
+            frames=frames,
+            sightings=(*self._sightings, *(signs or ())),
+            key_ms=tuple(sorted(self._key_ms)),
+            end_ms=end_ms,
+            declared_ms=declared_ms,
+            decoded_ms=decoded_ms,
+        )
 
     def findings(self, report: VideoStreamReport) -> Iterator[Finding]:
         """What the detectors of video say, once the stream has ended."""
-        for detector, judge in (
-            (Detector.BITSTREAM, partial(bitstream.faults, report)),
-            (Detector.PIXELS, self._judge_pixels),
-            (Detector.OPERATIONS, self._judge_operations),
-        ):
-            yield examine(detector, judge, self.spent_s[detector])
+        yield self._coded.examine(partial(bitstream.faults, report))
+        pixels_judge = self._glanced.judging(self._looked.judging(self._judge_pixels))
+        spent_s = self._glanced.spent_s + self._looked.spent_s
+        yield examine(Detector.PIXELS, pixels_judge, spent_s)
+        yield self._compared.examine(self._judge_operations)
+
+    def lips(self, sound: NDArray[np.float32]) -> Finding:
+        """The voice against the mouth, once the stream has ended. `sound`: as `sync.lips` has
+        it."""
+        judge = partial(sync.judge, self.glimpses, sound)
+        return examine(Detector.LIP_SYNC, self._glanced.judging(judge))
+
+    def _read(self, packet: Packet, at_ms: float | None) -> None:
+        if self._reader is not None:
+            anomalies = self._reader.feed(bytes(packet))
+            self._sightings += [sighting_of(anomaly, at_ms) for anomaly in anomalies]
+
+    def _look(self, frame: VideoFrame, at_ms: float) -> None:
+        seen = planes(frame)
+        if seen is None:
+            self._unreadable = frame.format.name
+            return
+        self._frame_pixels = frame.width * frame.height
+        self._looks.append(pixels.look(*seen, at_ms))
+
+    def _compare(
+        self, frame: VideoFrame, at_ms: float, made: NDArray[np.uint8], turned: int
+    ) -> None:
+        seen = planes(frame)
+        if seen is None:
+            self._unreadable = frame.format.name
+            return
+        if min(*made.shape[:2], frame.width, frame.height) < operations.LEAST_SIDE:
+            return
+        full_range = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
+        kind = operations.colour_of(int(frame.colorspace), full_range), seen.depth
+        self._made[kind].append((at_ms, operations.made(*seen, made, turned)))
 
     def _judge_pixels(self) -> Verdict:
         if not self._looks:
@@ -149,27 +169,12 @@ class Inspection:
             return f"frames in {self._unreadable} cannot be read here"
         return "no frame is large enough" if self._looks else "no frame was sampled"
 
+    def _whole_stream(self) -> list[Sighting]:
+        """What no packet shows alone."""
+        return [*self._holes(), *pts_gaps(self.packet_ms)]
+
     def _holes(self) -> list[Sighting]:
         if self._codec not in FRAME_PER_PACKET:
             return []
         empty = sorted(set(self.packet_ms) - self._shown_ms)
         return [Sighting(Sign.HOLE, at_ms) for at_ms in empty]
-
-
-class _Timed:
-    """Adds the processor time of a block to what a detector has spent."""
-
-    def __init__(self, spent_s: defaultdict[Detector, float], detector: Detector) -> None:
-        self._spent_s = spent_s
-        self._detector = detector
-
-    def __enter__(self) -> None:
-        self._start = time.thread_time()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._spent_s[self._detector] += time.thread_time() - self._start

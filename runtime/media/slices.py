@@ -1,7 +1,7 @@
 """Slices: stretches of media on the millisecond axis, with the digest that names them (S2.1)."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -17,6 +17,7 @@ MIN_SAMPLES = 1_280  # 80 ms, about one audio token: a shorter tail is dropped
 
 Picture = NDArray[np.uint8]
 Sound = NDArray[np.float32]
+Signature = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class VideoSlice:
     grid_ms: float
     digest: str
     key_frame: bool  # holds the first key frame of its item
-    signature: tuple[int, ...]
+    signature: Signature  # empty where it could not be made
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +58,17 @@ Slice = VideoSlice | AudioSlice | ImageSlice
 
 
 def cut(
-    samples: Iterable[Sample[Picture]], sound: Sound, grid_ms: float, lines: SchedulerLines
+    samples: Iterable[Sample[Picture]],
+    sound: Sound,
+    grid_ms: float,
+    lines: SchedulerLines,
+    sign: Callable[[NDArray[np.uint8]], Signature] = operations.signature,
 ) -> Iterator[Slice]:
     """Cuts one item's frames and sound into slices in time order, each video slice before the
     sound of the same stretch, and chains their digests.
 
     `samples` in time order, all of one size; `sound` starts at time 0. Either may be empty.
+    `sign` makes the signature of a video slice's frames.
     """
     video_ms = lines.video_slice_s * 1000.0
     videos = {
@@ -78,7 +84,7 @@ def cut(
     digest, first = "", min(videos, default=None)
     for index in sorted(videos.keys() | sounds.keys()):
         if index in videos:
-            picture = _video_slice(videos[index], grid_ms, digest, key_frame=index == first)
+            picture = _video_slice(videos[index], grid_ms, digest, index == first, sign)
             digest = picture.digest
             yield picture
         for start_ms, pcm in sounds.get(index, ()):
@@ -92,7 +98,11 @@ def image_slice(picture: Picture) -> ImageSlice:
 
 
 def _video_slice(
-    samples: Sequence[Sample[Picture]], grid_ms: float, parent: str, key_frame: bool
+    samples: Sequence[Sample[Picture]],
+    grid_ms: float,
+    parent: str,
+    key_frame: bool,
+    sign: Callable[[NDArray[np.uint8]], Signature],
 ) -> VideoSlice:
     frames = np.stack([sample.frame for sample in samples])
     pts_ms = tuple(round(sample.shown_ms) for sample in samples)
@@ -104,7 +114,7 @@ def _video_slice(
         grid_ms=grid_ms,
         digest=chain(parent, f"video@{start_ms}/{grid_ms:g}{pts_ms}", frames),
         key_frame=key_frame,
-        signature=operations.signature(frames),
+        signature=sign(frames),
     )
 
 

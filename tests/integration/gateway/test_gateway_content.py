@@ -220,6 +220,7 @@ async def test_an_error_nobody_foresaw_is_logged_without_its_words(
     assert "in breaks" in told["exception"]  # where it was is told
 
 
+@pytest.mark.usefixtures("broken_detectors")
 @pytest.mark.parametrize("cut", [False, True])
 async def test_a_detector_that_fails_quotes_no_answer_whoever_ended_the_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,18 @@ import httpx
 import pytest
 
 from monitors.contract import Evidence
+from monitors.detectors.finding import Verdict
 from monitors.labels import Detector, Outcome
-from tests.support.gateway import A, B, Gateway, events_of, running_gateway, settings_for, until
+from tests.support.gateway import (
+    VERSIONS,
+    A,
+    B,
+    Gateway,
+    events_of,
+    running_gateway,
+    settings_for,
+    until,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -22,10 +32,15 @@ SPEECH = {"modalities": ["text", "audio"], "audio": {"voice": "ethan", "format":
 
 @contextmanager
 def judge_held_up(gateway: Gateway) -> Iterator[None]:
-    """While inside, the thread that judges does something else."""
+    """While inside, the threads that judge have something else to judge."""
     gate = threading.Event()
-    thread = gateway.plane.verdicts._thread  # pyright: ignore[reportPrivateUsage]
-    thread.submit(gate.wait, 20.0)
+
+    def judge() -> Verdict:
+        gate.wait(20.0)
+        return ()
+
+    for name in VERSIONS:
+        gateway.plane.verdicts.ask(name, {Detector.SPEECH: judge}, lambda _: None)
     try:
         yield
     finally:
@@ -126,11 +141,27 @@ async def test_a_flush_waits_for_what_is_still_to_be_said_of_its_resident(
     assert [row for row in rows if row.version == "v2"] == []
 
 
+async def test_a_detector_that_hangs_on_one_resident_holds_up_no_flush_for_long(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.plane.verdicts, "_wait_s", 0.1)
+    with judge_held_up(gateway):
+        await ask(gateway, "talk", max_tokens=3)
+        epoch = gateway.plane.pool_epoch(B)
+        assert epoch is not None
+        path = f"/residents/{B}/flush"
+        flushed = await asyncio.wait_for(gateway.led("POST", path, min_pool_epoch=epoch + 1), 10.0)
+        assert flushed.json()["complete"]
+        assert endings(gateway) == {(B, Outcome.OK): 1}
+    await gateway.settled()
+    assert endings(gateway) == {(B, Outcome.OK): 1}
+
+
 async def test_every_verdict_is_written_before_the_gateway_ends(tmp_path: Path) -> None:
     async with running_gateway(settings_for(tmp_path)) as gateway:
-        gate = threading.Event()
-        gateway.plane.verdicts._thread.submit(gate.wait, 20.0)  # pyright: ignore[reportPrivateUsage]
+        held_up = ExitStack()
+        held_up.enter_context(judge_held_up(gateway))
         await ask(gateway, "talk", max_tokens=3)
-        asyncio.get_running_loop().call_later(0.3, gate.set)
+        asyncio.get_running_loop().call_later(0.3, held_up.close)
         assert endings(gateway) == Counter()
     assert endings(gateway) == {(B, Outcome.OK): 1}
