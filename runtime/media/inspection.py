@@ -89,7 +89,7 @@ class Inspection:
         self._frame_pixels = frame.width * frame.height
         with _Timed(self.spent_s, Detector.PIXELS):
             self._looks.append(pixels.look(*seen, at_ms))
-        if min(*made.shape[:2], frame.width, frame.height) < operations.LEAST_SIDE:
+        if min(*made.shape[:2], *seen.y.shape, *seen.u.shape) < operations.LEAST_SIDE:
             return
         with _Timed(self.spent_s, Detector.OPERATIONS):
             full_range = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
