@@ -13,7 +13,11 @@ from monitors.detectors.syntax import Anomaly, Bits, OutOfBits
 _HIGH_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _ANY_ORDER_PROFILES = frozenset({66, 88})  # baseline, extended: slices may come in any order
 _SLICE, _IDR, _SPS, _PPS = 1, 5, 7, 8
+_NO_PICTURE = frozenset({6, 9, 12})  # messages, delimiters, filler
 _SLICE_HEAD = 24  # bytes that surely hold all we read of a slice header
+_SET_HEAD = 512  # bytes that surely hold all we read of a sequence parameter set
+_MOST_SETS = 64  # different ones; a stream with more is not judged, so that none costs much
+_MOST_IN_CYCLE = 255  # frames whose order a sequence parameter set foretells
 _INTRA = frozenset({2, 4})  # I and SI, slice type modulo 5
 _START = re.compile(b"\0\0\1")
 _INSIDE = re.compile(b"\0\0[\0-\2]")
@@ -43,15 +47,20 @@ class _Slice:
 
 @dataclass
 class H264Reader:
-    """Reads one stream's packets in decoding order. Never raises, whatever the bytes.
+    """Reads one stream's packets in decoding order. Never raises, whatever the bytes, and takes
+    a time that grows with their number and no faster.
 
     `extradata`: the stream's parameter sets out of band, as AVCC (then every unit has its length
     in front) or as Annex B; empty or None where they are in the packets.
     """
 
     extradata: bytes | None
+    padding: int = 0  # bytes of the latest packet that carry no picture
     _sets: dict[int, _Sps] = field(default_factory=dict[int, _Sps])
     _set_of: dict[int, int] = field(default_factory=dict[int, int])  # PPS to SPS
+    _known: dict[bytes, tuple[int, _Sps] | None] = field(
+        default_factory=dict[bytes, "tuple[int, _Sps] | None"]
+    )  # sequence parameter sets by their bytes; None: not to be read
     _length_size: int = 0  # bytes; 0: Annex B
     _reference: int | None = None  # frame_num of the latest picture that others build on
     _idr_id: int | None = None  # of the picture before, where that was an IDR picture
@@ -70,6 +79,7 @@ class H264Reader:
         """What is wrong with the next packet, each anomaly once."""
         found: dict[Anomaly, None] = {}
         first = True
+        self.padding = 0
         for unit in self._units(packet):
             if unit is None or unit[0] & 0x80:
                 found[Anomaly.BROKEN_UNIT] = None
@@ -77,8 +87,11 @@ class H264Reader:
             if _INSIDE.search(unit.rstrip(b"\0")):
                 found[Anomaly.START_CODE] = None
             kind = unit[0] & 31
+            self.padding += len(unit) + self._length_size if kind in _NO_PICTURE else 0
             if kind in (_SPS, _PPS) and not self._parameters(unit):
                 found[Anomaly.PARAMETER_SET] = None
+            if len(self._known) > _MOST_SETS:
+                return ()
             if kind in (_SLICE, _IDR):
                 found |= dict.fromkeys(self._slice(unit, first))
                 first = False
@@ -91,13 +104,25 @@ class H264Reader:
         """Takes a parameter set; false where it cannot be read."""
         try:
             if unit[0] & 31 == _SPS:
-                number, sps = _read_sps(Bits(_payload(unit)))
-                self._sets[number] = sps
-            elif unit[0] & 31 == _PPS:
+                return self._sequence(unit[:_SET_HEAD])
+            if unit[0] & 31 == _PPS:
                 bits = Bits(_payload(unit[:_SLICE_HEAD]))
                 self._set_of[bits.exp_golomb()] = bits.exp_golomb()
         except OutOfBits:
             return False
+        return True
+
+    def _sequence(self, head: bytes) -> bool:
+        """Takes a sequence parameter set, which a stream may repeat."""
+        if head not in self._known:
+            if len(self._known) > _MOST_SETS:
+                return False
+            self._known[head] = None
+            self._known[head] = _read_sps(Bits(_payload(head)))
+        read = self._known[head]
+        if read is None:
+            return False
+        self._sets[read[0]] = read[1]
         return True
 
     def _slice(self, unit: bytes, first: bool) -> Iterator[Anomaly]:
@@ -235,5 +260,8 @@ def _skip_picture_order(bits: Bits) -> None:
         bits.flag()
         bits.signed_exp_golomb()
         bits.signed_exp_golomb()
-        for _ in range(bits.exp_golomb()):
+        frames = bits.exp_golomb()
+        if frames > _MOST_IN_CYCLE:
+            raise OutOfBits("more frames in a cycle than there may be")
+        for _ in range(frames):
             bits.signed_exp_golomb()

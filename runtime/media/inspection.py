@@ -125,6 +125,8 @@ class Inspection:
         if self._reader is not None:
             anomalies = self._reader.feed(bytes(packet))
             self._sightings += [sighting_of(anomaly, at_ms) for anomaly in anomalies]
+            if at_ms in self._coded_bytes:
+                self._coded_bytes[at_ms] -= self._reader.padding
 
     def _look(self, frame: VideoFrame, at_ms: float) -> None:
         seen = planes(frame)
@@ -141,7 +143,7 @@ class Inspection:
         if seen is None:
             self._unreadable = frame.format.name
             return
-        if min(*made.shape[:2], frame.width, frame.height) < operations.LEAST_SIDE:
+        if min(*made.shape[:2], *seen.y.shape, *seen.u.shape) < operations.LEAST_SIDE:
             return
         full_range = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
         kind = operations.colour_of(int(frame.colorspace), full_range), seen.depth

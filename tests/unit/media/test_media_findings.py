@@ -12,6 +12,7 @@ from runtime.media.decode import Clip, MediaError
 from runtime.media.fidelity import Fidelity
 from tests.faults.bitstream import BitstreamFault, damage, inject
 from tests.faults.encodings import Coding, clip_of, decoded_luma, encoded
+from tests.faults.patterns import masks, painted
 from tests.faults.pictures import Content, Footage, footage
 from tests.faults.pixel import PixelFault, damaged
 from tests.support import media
@@ -68,6 +69,25 @@ def test_a_still_picture_in_a_codec_of_key_frames_alone_is_not_called_frozen():
     assert decoded(out.getvalue()).report.faults == ()
 
 
+def test_filler_in_the_packets_of_a_shared_screen_is_no_sign_of_motion():
+    out = io.BytesIO()
+    picture = next(media.frames(1, 320, 240))
+    with av.open(out, "w", format="mp4") as file:
+        stream = file.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+        stream.bit_rate = 500_000
+        rate = dict.fromkeys(("b", "maxrate", "minrate", "bufsize"), "500k")
+        stream.options = {"tune": "zerolatency", "x264-params": "nal-hrd=cbr:filler=1", **rate}
+        for i in range(60):
+            shown = np.roll(picture, 4 * i if i < 15 else 60, axis=1)
+            frame = av.VideoFrame.from_ndarray(shown, format="rgb24")
+            frame.pts = i
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    assert len(out.getvalue()) > 60 * 1000
+    assert "freeze" not in {fault.rule for fault in decoded(out.getvalue()).report.faults}
+
+
 def test_our_own_mistake_is_blamed_on_the_pipeline(monkeypatch: pytest.MonkeyPatch):
     right = Fidelity.picture
     monkeypatch.setattr(
@@ -77,6 +97,27 @@ def test_our_own_mistake_is_blamed_on_the_pipeline(monkeypatch: pytest.MonkeyPat
     assert judgements(clip)[Detector.OPERATIONS] is Judgement.HARD
     (fault,) = clip.report.faults
     assert (fault.rule, fault.origin) == ("picture_altered", Origin.PIPELINE)
+
+
+@pytest.mark.parametrize("coding", [Coding.H264, Coding.VP9, Coding.AV1])
+@pytest.mark.parametrize(
+    ("one", "other", "name"), [("black", "red", "columns"), ("red", "blue", "pairs of columns")]
+)
+def test_a_client_that_draws_fine_columns_does_not_hurt_the_pipeline(
+    coding: Coding, one: str, other: str, name: str
+):
+    picture = np.asarray(painted(masks(640, 360)[name], one, other).to_ndarray(), np.uint8)
+    still = Footage(Content.SLIDES, np.stack([picture] * 10), tuple(range(0, 400, 40)))
+    clip = decoded(encoded(still, coding).file)
+    assert Origin.PIPELINE not in {fault.origin for fault in clip.report.faults}
+
+
+@pytest.mark.parametrize("size", [(16, 16), (24, 24), (30, 64), (320, 30), (18, 320)])
+def test_a_clip_too_small_to_be_compared_is_decoded_and_not_judged(size: tuple[int, int]):
+    clip = decoded(media.clip(0.4, width=size[0], height=size[1], sound=None))
+    verdicts = {one.detector: one.verdict for one in clip.report.findings}
+    assert verdicts[Detector.OPERATIONS] == Abstained("no frame is large enough")
+    assert clip.report.faults == ()
 
 
 def test_pictures_in_a_format_without_luma_are_not_judged():
