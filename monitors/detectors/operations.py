@@ -27,7 +27,9 @@ _RED = np.array([128, -107, -21], np.int32)
 _SAFE_ROWS = 257  # of 255 each, in sixteen bits
 LEAST_SIDE = 2 * BLOCKS  # of a picture that can be compared
 _ROUNDED_DOWN = np.array((1.5, 0, 0), np.float32)  # levels of luma: swscale cuts fractions off
-_CLIP_SLACK = 2.0  # what clipping takes is told by few points
+_CLIP_SLACK = 2.0  # what clipping takes is told by some points
+_POINTS = 8 * BLOCKS  # per side, of these
+_SHAPE = _POINTS, _POINTS
 
 Samples = NDArray[np.uint8 | np.uint16]
 Means = NDArray[np.float32]
@@ -101,7 +103,8 @@ def colour_of(matrix: int, full_range: bool) -> Colour:
 
 class Made(NamedTuple):
     """Numbers of a decoded frame and of the picture made of it: block means of the coded planes
-    and of the RGB picture, both `(8, 8, 3)`, and 32x32 points of the planes `(32, 32, 3)`."""
+    and of the RGB picture, both `(8, 8, 3)`, and 64x64 points of the planes `(2, 64, 64, 3)`:
+    luma with the chroma of its own place, and of a place that scaling may mix into it."""
 
     coded: Means
     points: Samples
@@ -118,11 +121,18 @@ def made(
     Raises `ValueError` where a side is too short to have blocks.
     """
     lying = np.rot90(picture, -(turned // 90))
-    rows = _spread(y.shape[0]) if lying.shape[:2] == y.shape else None
+    rows = _spread(y.shape[0]) if _row_by_row(y, u, depth, lying) else None
     of_chroma = None if rows is None else rows * u.shape[0] // y.shape[0]
     coded = np.stack([_means(y, rows), _means(u, of_chroma), _means(v, of_chroma)], axis=-1)
-    few = [p[_spread(p.shape[0], 4)].take(_spread(p.shape[1], 4), 1) for p in (y, u, v)]
-    return Made(coded, np.stack(few, axis=-1), _means(lying, rows), depth)
+    of_luma, *places = _scattered(y.shape, u.shape, lying.shape[:2], rows is not None)
+    points = [np.stack((y[of_luma], u[place], v[place]), axis=-1) for place in places]
+    return Made(coded, np.stack(points), _means(lying, rows), depth)
+
+
+def _row_by_row(y: Samples, u: Samples, depth: int, picture: NDArray[np.uint8]) -> bool:
+    """Whether each row of the picture was made of one row of every plane, so that a few rows
+    tell enough; elsewhere swscale mixes rows."""
+    return depth == 8 and picture.shape[:2] == y.shape and y.shape[0] == 2 * u.shape[0]
 
 
 def differences(pictures: Sequence[Made], colour: Colour) -> list[Difference]:
@@ -132,7 +142,7 @@ def differences(pictures: Sequence[Made], colour: Colour) -> list[Difference]:
     eight_bits = np.float32(1 << pictures[0].depth - 8)
     levels = _levels(np.stack([one.coded for one in pictures]) / eight_bits, colour)
     points = np.stack([one.points for one in pictures]).astype(np.float32) / eight_bits
-    down, up = _clipped(_levels(points, colour), colour)
+    down, up = _clipping(_levels(points, colour), colour)
     got = np.stack([one.got for one in pictures]) @ _matrices(colour)[0].T
     apart = np.maximum(levels + down - _ROUNDED_DOWN - got, got - levels - up)
     apart = np.maximum(apart, 0).reshape(len(pictures), -1)
@@ -171,30 +181,79 @@ def _found(
 
 
 @lru_cache
-def _spread(length: int, a_block: int = 8) -> NDArray[np.intp]:
-    """Evenly spread positions on a side, so many in each block."""
-    points = a_block * BLOCKS
+def _spread(length: int) -> NDArray[np.intp]:
+    """Evenly spread positions on a side, eight in each block."""
+    points = 8 * BLOCKS
     return (2 * np.arange(points) + 1) * length // (2 * points)
+
+
+_Place = tuple[NDArray[np.intp], NDArray[np.intp]]  # rows, columns
+
+
+@lru_cache
+def _scattered(
+    luma: tuple[int, int], chroma: tuple[int, int], picture: tuple[int, int], in_rows: bool
+) -> tuple[_Place, _Place, _Place]:
+    """Places in a plane of luma and, twice, in one of chroma, each `(64, 64)`; see `Made`.
+
+    A place is drawn at random in each of as many cells, anew in each process: no pattern can
+    keep in step with them, and nobody can draw one that hides from them. `in_rows`: only in the
+    rows that are compared.
+    """
+    random = np.random.default_rng()
+    of_luma: list[NDArray[np.intp]] = []
+    own: list[NDArray[np.intp]] = []
+    mixed: list[NDArray[np.intp]] = []
+    for cells, full, half, scaled in zip(np.indices(_SHAPE), luma, chroma, picture, strict=True):
+        place = ((cells + random.random(_SHAPE)) * full / _POINTS).astype(np.intp)
+        if in_rows and not of_luma:
+            place = np.broadcast_to(_spread(full)[:, None], _SHAPE)
+        reach = -(-full // scaled)  # samples of chroma
+        step = random.integers(-reach, reach, _SHAPE, endpoint=True)
+        of_luma.append(place)
+        own.append(place * half // full)
+        mixed.append(np.clip(own[-1] + step, 0, half - 1))
+    return (of_luma[0], of_luma[1]), (own[0], own[1]), (mixed[0], mixed[1])
 
 
 def _means(plane: Samples, rows: NDArray[np.intp] | None) -> Means:
     """Block means `(8, 8)` of a plane, or `(8, 8, channels)` of a picture; of these rows of it,
-    or of all."""
+    or of all. Blocks may end inside a sample, so that they are the same at every size."""
     height, width = int(plane.shape[0]), int(plane.shape[1])
     if min(height, width) < LEAST_SIDE:
         raise ValueError(f"{width}x{height} is too small to have {BLOCKS}x{BLOCKS} blocks")
-    edges: NDArray[np.intp] = np.arange(BLOCKS + 1) * width // BLOCKS
     if rows is None:
-        bounds: NDArray[np.intp] = np.arange(BLOCKS + 1) * height // BLOCKS
-        bands = [plane[top:end] for top, end in pairwise(bounds)]
-        sums, deep = np.stack([_sum_of_rows(band) for band in bands]), np.diff(bounds)
+        ends, parts = _edges(height)
+        sums = np.stack([_sum_of_rows(plane[top:end]) for top, end in pairwise(ends)])
+        if parts.any():
+            sums = _shared(sums.astype(np.float32), plane[ends[1:-1]], parts)
+        deep = height / BLOCKS
     else:
         seen = plane[rows].reshape(BLOCKS, -1, *plane.shape[1:])
         sums = seen.sum(1, dtype=np.uint16 if plane.dtype == np.uint8 else np.uint32)
-        deep = np.full(BLOCKS, len(rows) // BLOCKS)
-    totals: Means = np.add.reduceat(sums, edges[:-1], axis=1, dtype=np.float32)
-    counts: Means = (deep[:, None] * np.diff(edges)).astype(np.float32)
-    return np.divide(totals, counts if plane.ndim == 2 else counts[..., None], dtype=np.float32)
+        deep = len(rows) / BLOCKS
+    ends, parts = _edges(width)
+    totals: Means = np.add.reduceat(sums, ends[:-1], axis=1, dtype=np.float32)
+    if parts.any():
+        totals = _shared(totals.swapaxes(0, 1), sums[:, ends[1:-1]].swapaxes(0, 1), parts)
+        totals = totals.swapaxes(0, 1)
+    return np.divide(totals, np.float32(deep * width / BLOCKS), dtype=np.float32)
+
+
+@lru_cache
+def _edges(length: int) -> tuple[NDArray[np.intp], Means]:
+    """Where the blocks of a side begin and end, in whole samples, and how much of the sample
+    at each inner edge is still the block's before it."""
+    ends = np.arange(BLOCKS + 1) * length
+    return ends // BLOCKS, (ends[1:-1] % BLOCKS / BLOCKS).astype(np.float32)
+
+
+def _shared(blocks: Means, at_edges: NDArray[Any], parts: Means) -> Means:
+    """Sums of blocks along the first axis, each with its part of the samples at its edges."""
+    given: Means = at_edges * parts.reshape(-1, *[1] * (at_edges.ndim - 1))
+    blocks[:-1] += given
+    blocks[1:] -= given
+    return blocks
 
 
 def _sum_of_rows(band: Samples) -> NDArray[np.uint16 | np.uint32]:
@@ -223,14 +282,21 @@ def _matrices(colour: Colour) -> tuple[NDArray[np.float32], NDArray[np.float32]]
     return matrix.astype(np.float32), np.linalg.inv(matrix).astype(np.float32)
 
 
-def _clipped(points: Means, colour: Colour) -> tuple[Means, Means]:
-    """What clipping may take from and add to each block mean `(n, 8, 8, 3)`; `points` `(n, 32,
-    32, 3)` in levels. An edge may hide between so few points: a block may have as much of it as
-    its neighbours."""
+def _clipping(points: Means, colour: Colour) -> tuple[Means, Means]:
+    """What clipping may take from and add to each block mean `(n, 8, 8, 3)`; `points` `(n, 2,
+    64, 64, 3)` in levels. Mixing points before they are clipped never takes more than clipping
+    each. An edge may hide between them: a block may have as much of it as its neighbours."""
     matrix, inverse = _matrices(colour)
     rgb = points @ inverse.T
-    lost = np.clip(rgb, 0, 255) - rgb
-    blocks = (lost @ matrix.T).reshape(-1, BLOCKS, 4, BLOCKS, 4, 3).mean((2, 4)) * _CLIP_SLACK
-    around = np.pad(blocks, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    near = np.stack([around[:, i : i + BLOCKS, j : j + BLOCKS] for i in range(3) for j in range(3)])
-    return np.minimum(near.min(0), 0), np.maximum(near.max(0), 0)
+    down = np.zeros((len(points), BLOCKS, BLOCKS, 3), np.float32)
+    up = down.copy()
+    wild = (rgb.min((1, 2, 3, 4)) < 0) | (rgb.max((1, 2, 3, 4)) > 255)
+    for one in np.flatnonzero(wild):
+        lost = (np.clip(rgb[one], 0, 255) - rgb[one]) @ matrix.T
+        blocks = lost.reshape(2, BLOCKS, 8, BLOCKS, 8, 3).mean((2, 4)) * _CLIP_SLACK
+        around = np.pad(blocks, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        near = np.concatenate(
+            [around[:, i : i + BLOCKS, j : j + BLOCKS] for i in range(3) for j in range(3)]
+        )
+        down[one], up[one] = np.minimum(near.min(0), 0), np.maximum(near.max(0), 0)
+    return down, up

@@ -141,7 +141,7 @@ class Inspection:
         if seen is None:
             self._unreadable = frame.format.name
             return
-        if min(*made.shape[:2], frame.width, frame.height) < operations.LEAST_SIDE:
+        if min(*made.shape[:2], *seen.y.shape, *seen.u.shape) < operations.LEAST_SIDE:
             return
         full_range = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
         kind = operations.colour_of(int(frame.colorspace), full_range), seen.depth

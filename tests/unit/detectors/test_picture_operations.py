@@ -1,6 +1,7 @@
 """A picture is the frame it was made of, whatever our scaling, colours and turning did."""
 
 from functools import lru_cache
+from itertools import chain
 
 import av
 import numpy as np
@@ -20,6 +21,7 @@ from monitors.labels import Detector, Fault, Grade, Origin
 from monitors.redlines import LadderLines
 from runtime.media.fidelity import fidelity_of
 from runtime.media.planes import planes
+from tests.faults.patterns import drawn, masks, painted, wild
 from tests.faults.pictures import Content, footage
 from tests.faults.pixel import STILL_FAULTS, PixelFault, damaged_frame
 
@@ -122,6 +124,50 @@ def test_colours_that_rgb_cannot_show_are_not_held_against_the_picture():
     wild = random.integers(0, 256, (540, 640), np.uint8)  # luma and chroma know nothing of another
     for rung in MediaRung:
         assert sound(difference(frame_of(wild), rung=rung))
+
+
+def hurt_by_patterns(size: tuple[int, int], rung: MediaRung, each: int) -> list[str]:
+    """The clean patterns, every so many of them, that are taken for damage."""
+    layouts = "yuv420p", "yuv444p", "yuv420p10le"
+    shown = chain(wild(*size, each), *(drawn(*size, layout, each) for layout in layouts))
+    return [
+        f"{name}: {found}"
+        for name, frame in shown
+        if not sound(found := difference(frame, rung=rung))
+    ]
+
+
+@pytest.mark.parametrize("rung", [MediaRung.FULL, MediaRung.P160_8K])
+def test_fine_patterns_are_not_held_against_the_picture(rung: MediaRung):
+    assert hurt_by_patterns((214, 180), rung, 11) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", list(MediaRung))
+@pytest.mark.parametrize(
+    ("size", "each"), [((162, 90), 1), ((640, 360), 7), ((1280, 720), 31), ((720, 960), 31)]
+)
+def test_fine_patterns_of_every_size_are_not_held_against_the_picture(
+    size: tuple[int, int], each: int, rung: MediaRung
+):
+    assert hurt_by_patterns(size, rung, each) == []
+
+
+@pytest.mark.parametrize("rung", [MediaRung.FULL, MediaRung.P160_8K])
+@pytest.mark.parametrize(
+    ("fault", "other"),
+    [
+        (PixelFault.GREEN, "red"),
+        (PixelFault.HALF_GREEN, "red"),
+        (PixelFault.GREY, "red"),
+        (PixelFault.PLANES_SWAPPED, "red"),
+        (PixelFault.RANGE_DOUBLED, "grey"),
+    ],
+)
+def test_damage_to_a_fine_pattern_is_seen(fault: PixelFault, other: str, rung: MediaRung):
+    frame = painted(masks(640, 360)["columns"], "white", other)
+    broken = frame_of(damaged_frame(np.asarray(frame.to_ndarray(), np.uint8), fault, 1))
+    assert not sound(difference(frame, broken, rung=rung))
 
 
 def test_a_frame_without_room_for_blocks_is_refused_in_words():

@@ -12,6 +12,7 @@ from runtime.media.decode import Clip, MediaError
 from runtime.media.fidelity import Fidelity
 from tests.faults.bitstream import BitstreamFault, damage, inject
 from tests.faults.encodings import Coding, clip_of, decoded_luma, encoded
+from tests.faults.patterns import masks, painted
 from tests.faults.pictures import Content, Footage, footage
 from tests.faults.pixel import PixelFault, damaged
 from tests.support import media
@@ -77,6 +78,27 @@ def test_our_own_mistake_is_blamed_on_the_pipeline(monkeypatch: pytest.MonkeyPat
     assert judgements(clip)[Detector.OPERATIONS] is Judgement.HARD
     (fault,) = clip.report.faults
     assert (fault.rule, fault.origin) == ("picture_altered", Origin.PIPELINE)
+
+
+@pytest.mark.parametrize("coding", [Coding.H264, Coding.VP9, Coding.AV1])
+@pytest.mark.parametrize(
+    ("one", "other", "name"), [("black", "red", "columns"), ("red", "blue", "pairs of columns")]
+)
+def test_a_client_that_draws_fine_columns_does_not_hurt_the_pipeline(
+    coding: Coding, one: str, other: str, name: str
+):
+    picture = np.asarray(painted(masks(640, 360)[name], one, other).to_ndarray(), np.uint8)
+    still = Footage(Content.SLIDES, np.stack([picture] * 10), tuple(range(0, 400, 40)))
+    clip = decoded(encoded(still, coding).file)
+    assert Origin.PIPELINE not in {fault.origin for fault in clip.report.faults}
+
+
+@pytest.mark.parametrize("size", [(16, 16), (24, 24), (30, 64), (320, 30), (18, 320)])
+def test_a_clip_too_small_to_be_compared_is_decoded_and_not_judged(size: tuple[int, int]):
+    clip = decoded(media.clip(0.4, width=size[0], height=size[1], sound=None))
+    verdicts = {one.detector: one.verdict for one in clip.report.findings}
+    assert verdicts[Detector.OPERATIONS] == Abstained("no frame is large enough")
+    assert clip.report.faults == ()
 
 
 def test_pictures_in_a_format_without_luma_are_not_judged():
