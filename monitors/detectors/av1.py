@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from monitors.detectors.syntax import Anomaly, Bits, OutOfBits
 
-_SEQUENCE, _FRAME_HEADER, _FRAME, _REDUNDANT = 1, 3, 6, 7
+_SEQUENCE, _FRAME_HEADER, _FRAME = 1, 3, 6
 _KEY, _INTRA_ONLY, _SWITCH = 0, 2, 3
 _CHOSEN_LATER = 2  # the frame header says
 _ALL = 0xFF  # of the eight reference slots
-_HEAD = 32  # bytes that surely hold all we read of a frame header
+_HEAD = 32  # bytes that surely hold all we read of a frame header or sequence header
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Av1Reader:
             self._layered |= layer
             try:
                 if kind == _SEQUENCE:
-                    self._sequence = _read_sequence(Bits(payload))
+                    self._sequence = _read_sequence(Bits(payload[:_HEAD]))
                 elif kind in (_FRAME_HEADER, _FRAME) and self._sequence and not self._layered:
                     yield from self._take(_read_frame(Bits(payload[:_HEAD]), self._sequence))
             except OutOfBits:

@@ -14,6 +14,9 @@ _HIGH_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 
 _ANY_ORDER_PROFILES = frozenset({66, 88})  # baseline, extended: slices may come in any order
 _SLICE, _IDR, _SPS, _PPS = 1, 5, 7, 8
 _SLICE_HEAD = 24  # bytes that surely hold all we read of a slice header
+_SET_HEAD = 512  # bytes that surely hold all we read of a sequence parameter set
+_MOST_SETS = 64  # different ones; a stream with more is not judged, so that none costs much
+_MOST_IN_CYCLE = 255  # frames whose order a sequence parameter set foretells
 _INTRA = frozenset({2, 4})  # I and SI, slice type modulo 5
 _START = re.compile(b"\0\0\1")
 _INSIDE = re.compile(b"\0\0[\0-\2]")
@@ -43,7 +46,8 @@ class _Slice:
 
 @dataclass
 class H264Reader:
-    """Reads one stream's packets in decoding order. Never raises, whatever the bytes.
+    """Reads one stream's packets in decoding order. Never raises, whatever the bytes, and takes
+    a time that grows with their number and no faster.
 
     `extradata`: the stream's parameter sets out of band, as AVCC (then every unit has its length
     in front) or as Annex B; empty or None where they are in the packets.
@@ -52,6 +56,9 @@ class H264Reader:
     extradata: bytes | None
     _sets: dict[int, _Sps] = field(default_factory=dict[int, _Sps])
     _set_of: dict[int, int] = field(default_factory=dict[int, int])  # PPS to SPS
+    _known: dict[bytes, tuple[int, _Sps] | None] = field(
+        default_factory=dict[bytes, "tuple[int, _Sps] | None"]
+    )  # sequence parameter sets by their bytes; None: not to be read
     _length_size: int = 0  # bytes; 0: Annex B
     _reference: int | None = None  # frame_num of the latest picture that others build on
     _idr_id: int | None = None  # of the picture before, where that was an IDR picture
@@ -79,6 +86,8 @@ class H264Reader:
             kind = unit[0] & 31
             if kind in (_SPS, _PPS) and not self._parameters(unit):
                 found[Anomaly.PARAMETER_SET] = None
+            if len(self._known) > _MOST_SETS:
+                return ()
             if kind in (_SLICE, _IDR):
                 found |= dict.fromkeys(self._slice(unit, first))
                 first = False
@@ -91,13 +100,25 @@ class H264Reader:
         """Takes a parameter set; false where it cannot be read."""
         try:
             if unit[0] & 31 == _SPS:
-                number, sps = _read_sps(Bits(_payload(unit)))
-                self._sets[number] = sps
-            elif unit[0] & 31 == _PPS:
+                return self._sequence(unit[:_SET_HEAD])
+            if unit[0] & 31 == _PPS:
                 bits = Bits(_payload(unit[:_SLICE_HEAD]))
                 self._set_of[bits.exp_golomb()] = bits.exp_golomb()
         except OutOfBits:
             return False
+        return True
+
+    def _sequence(self, head: bytes) -> bool:
+        """Takes a sequence parameter set, which a stream may repeat."""
+        if head not in self._known:
+            if len(self._known) > _MOST_SETS:
+                return False
+            self._known[head] = None
+            self._known[head] = _read_sps(Bits(_payload(head)))
+        read = self._known[head]
+        if read is None:
+            return False
+        self._sets[read[0]] = read[1]
         return True
 
     def _slice(self, unit: bytes, first: bool) -> Iterator[Anomaly]:
@@ -235,5 +256,8 @@ def _skip_picture_order(bits: Bits) -> None:
         bits.flag()
         bits.signed_exp_golomb()
         bits.signed_exp_golomb()
-        for _ in range(bits.exp_golomb()):
+        frames = bits.exp_golomb()
+        if frames > _MOST_IN_CYCLE:
+            raise OutOfBits("more frames in a cycle than there may be")
+        for _ in range(frames):
             bits.signed_exp_golomb()

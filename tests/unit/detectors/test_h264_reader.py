@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monitors.detectors import h264
 from monitors.detectors.h264 import H264Reader
-from monitors.detectors.syntax import Anomaly
+from monitors.detectors.syntax import Anomaly, Bits
 from tests.faults.encodings import Coded, Coding, clip_of
 from tests.faults.pictures import Content
 
@@ -129,3 +130,51 @@ def test_no_damage_to_a_real_stream_makes_it_raise(data: st.DataObject):
     reader = H264Reader(bytes(sets))
     for packet in packets:
         reader.feed(bytes(packet))
+
+
+def exp_golomb(number: int) -> str:
+    code = f"{number + 1:b}"
+    return "0" * (len(code) - 1) + code
+
+
+def sequence_set(in_cycle: int, number: int = 0, tail: int = 0) -> bytes:
+    """A sequence parameter set of picture order 1 with so many frames in its cycle; `tail` more
+    bytes behind it."""
+    head = f"{66:08b}{0:08b}{30:08b}{exp_golomb(number)}{exp_golomb(0)}{exp_golomb(1)}0"
+    bits = head + exp_golomb(0) * 2 + exp_golomb(in_cycle) + "1" * in_cycle
+    bits += exp_golomb(1) + "0" + exp_golomb(19) * 2 + "1" * 8
+    whole = bits.ljust(-(-len(bits) // 8) * 8, "1")
+    return b"\x67" + int(whole, 2).to_bytes(len(whole) // 8, "big") + b"\xff" * tail
+
+
+def in_packet(*units: bytes) -> bytes:
+    return b"".join(b"\0\0\1" + unit for unit in units)
+
+
+def test_a_cycle_of_more_frames_than_there_may_be_cannot_be_read():
+    reader = H264Reader(None)
+    assert reader.feed(in_packet(sequence_set(255))) == ()
+    assert reader.feed(in_packet(sequence_set(256))) == (Anomaly.PARAMETER_SET,)
+
+
+def test_what_stands_far_behind_in_a_parameter_set_is_not_read(monkeypatch: pytest.MonkeyPatch):
+    lengths: list[int] = []
+
+    def bits(data: bytes) -> Bits:
+        lengths.append(len(data))
+        return Bits(data)
+
+    monkeypatch.setattr(h264, "Bits", bits)
+    reader = H264Reader(None)
+    units = [sequence_set(200, i, tail=20_000) for i in range(5)]
+    for _ in range(3):
+        assert reader.feed(in_packet(*units)) == ()
+    assert len(lengths) == len(units), "a set that is known is not read again"
+    assert max(lengths) < 520
+
+
+def test_a_stream_of_ever_new_parameter_sets_is_not_judged():
+    reader = H264Reader(None)
+    found = [reader.feed(in_packet(sequence_set(i, 40), b"\x65\xff")) for i in range(200)]
+    assert found[0]
+    assert found[-1] == ()
