@@ -148,8 +148,9 @@ def _open(data: bytes, guard: Guard) -> InputContainer:
             MediaProblem.NOT_MEDIA,
             "cannot be read as audio or video: it is another kind of file, or cut off",
         ) from err
-    if container.duration is not None:
-        guard.length(container.duration / av.time_base)
+    declared_ms = _declared_ms(container)
+    if declared_ms is not None:
+        guard.length(declared_ms / 1000.0)
     return container
 
 
@@ -197,6 +198,16 @@ def _origin_ms(container: InputContainer) -> float:
     return max(0.0, (container.start_time or 0) * 1000.0 / av.time_base)
 
 
+def _declared_ms(container: InputContainer) -> float | None:
+    """How long the clip should last. Matroska counts that from time 0, wherever the clip starts."""
+    if container.duration is None:
+        return None
+    declared_ms = container.duration * 1000.0 / av.time_base
+    return (
+        declared_ms - _origin_ms(container) if "matroska" in container.format.name else declared_ms
+    )
+
+
 def _read(container: InputContainer, video: VideoTrack | None, audio: AudioTrack | None) -> None:
     """Feeds every packet to its track. A file that breaks off is read as far as it goes."""
     tracks = {track.index: track for track in (video, audio) if track is not None}
@@ -217,8 +228,8 @@ def _end_ms(video: VideoTrack | None, audio: AudioTrack | None) -> float:
 def _report(
     container: InputContainer, video: VideoTrack | None, audio: AudioTrack | None
 ) -> DecodeReport:
-    declared_ms = None if container.duration is None else container.duration * 1000.0 / av.time_base
-    stream = None if video is None else video.report((declared_ms, _end_ms(video, audio)))
+    clip_ms = _declared_ms(container), _end_ms(video, audio)
+    stream = None if video is None else video.report(clip_ms)
     clock = examine(Detector.TIMELINE, partial(_judge_clocks, video, audio))
     seen = () if video is None or stream is None else video.inspection.findings(stream)
     return DecodeReport(

@@ -1,5 +1,8 @@
 """Whole files to slices on the millisecond axis."""
 
+import io
+
+import av
 import numpy as np
 import pytest
 
@@ -115,3 +118,30 @@ def test_a_picture_is_one_slice_of_rgb_pixels():
 def test_the_same_bytes_give_the_same_digests():
     data = media.clip()
     assert [p.digest for p in decoded(data).slices] == [p.digest for p in decoded(data).slices]
+
+
+def later(data: bytes, by_ms: int) -> bytes:
+    """The same WebM, its time stamps moved."""
+    out = io.BytesIO()
+    with av.open(io.BytesIO(data)) as source, av.open(out, "w", format="webm") as target:
+        streams = [target.add_stream_from_template(one) for one in source.streams]
+        for packet in source.demux():
+            if packet.pts is None or packet.dts is None:
+                continue
+            packet.pts, packet.dts = packet.pts + by_ms, packet.dts + by_ms
+            packet.stream = streams[packet.stream.index]
+            target.mux(packet)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("by_ms", [5_000, 118_000])
+def test_a_recording_that_starts_late_on_its_clock_is_as_long_as_it_lasts(by_ms: int):
+    clip = decoded(later(media.clip(4.0, container="webm"), by_ms))
+    assert clip.duration_ms == pytest.approx(4000, abs=100)
+    assert "early_end" not in {fault.rule for fault in clip.report.faults}
+
+
+def test_a_recording_that_starts_late_and_breaks_off_ends_early():
+    data = later(media.clip(4.0, container="webm"), 5_000)
+    rules = {fault.rule for fault in decoded(media.truncated(data, 0.6)).report.faults}
+    assert "early_end" in rules
