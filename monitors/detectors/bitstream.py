@@ -1,5 +1,6 @@
 """Judges what the demuxer, the decoder and the headers said of a clip's video as it came in."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -107,7 +108,8 @@ def damaged(stream: VideoStreamReport) -> tuple[Stretch, ...]:
     for at in places:
         if found and at < found[-1].until_ms:
             continue
-        mended = next((key for key in stream.key_ms if key > at), end_ms)
+        following = bisect_right(stream.key_ms, at)
+        mended = stream.key_ms[following] if following < len(stream.key_ms) else end_ms
         if found and at == found[-1].until_ms:
             found[-1] = Stretch(found[-1].from_ms, mended)
         else:

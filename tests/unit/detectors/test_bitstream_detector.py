@@ -117,3 +117,21 @@ def test_a_gap_in_a_constant_rate_is_told_with_its_place():
 def test_a_variable_rate_has_no_gaps():
     assert pts_gaps([0.0, 20.0, 53.0, 173.0, 213.0, 279.0, 379.0, 399.0]) == []
     assert pts_gaps([]) == pts_gaps([0.0]) == pts_gaps([0.0, 40.0]) == []
+
+
+def test_a_clip_damaged_at_every_key_frame_is_placed_in_bounded_steps():
+    class Counted(float):
+        looks = 0
+
+        def __gt__(self, other: float) -> bool:
+            Counted.looks += 1
+            return float(self) > other
+
+        def __lt__(self, other: float) -> bool:
+            Counted.looks += 1
+            return float(self) < other
+
+    keys = tuple(Counted(10 * i) for i in range(2000))
+    stream = seen(*(Sighting(Sign.HOLE, 10.0 * i + 5) for i in range(2000)), key_ms=keys)
+    assert len(damaged(stream)) == 2000
+    assert Counted.looks < 200_000
