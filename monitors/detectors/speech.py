@@ -4,6 +4,7 @@ Protocol and accounts are exact. What only the sound shows is judged by how this
 speaks and ends when it is whole (`speaking_time`); a voice that is not known is not judged by it.
 """
 
+import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +15,8 @@ from monitors.detectors.finding import Abstained, Verdict
 from monitors.detectors.speaking_time import SHORT_LOG, TimeTaken, Unjudged, VoiceModel
 from monitors.detectors.speech_sound import Sound, measure
 from monitors.labels import Detector, Fault, Grade, Origin
+
+log = logging.getLogger(__name__)
 
 HOLE_S = 0.030
 GAP_S = 1.2
@@ -36,6 +39,7 @@ class SpeechAudit:
         self._rate = sample_rate
         self._voice = voice
         self._packets: list[bytes] = []
+        self._odd = 0  # packets that end inside a sample
         self.frames = 0
         self.samples = 0
 
@@ -43,7 +47,8 @@ class SpeechAudit:
         """Takes one packet: int16 little-endian mono, made from `frames` codec frames."""
         self.frames += frames
         self.samples += len(pcm) // 2
-        self._packets.append(pcm)
+        self._odd += len(pcm) % 2
+        self._packets.append(pcm[:-1] if len(pcm) % 2 else pcm)
 
     def close(self, reason: str | None, text: str, made: int | None = None) -> Verdict:
         """The verdict on the whole stream that should speak `text`.
@@ -52,19 +57,38 @@ class SpeechAudit:
         `made`: codec frames by the engine's own count; None: it said none. Not for a stream that
         the client cancelled.
         """
-        faults = [*_protocol(reason), *self._accounts(made), *_empty(self.samples, text)]
-        unjudged = ""
-        if self.samples:
-            pcm = np.frombuffer(b"".join(self._packets), "<i2")
-            joints = np.cumsum([len(packet) // 2 for packet in self._packets])[:-1]
-            sound = measure(pcm, self._rate, joints.tolist())
-            taken = self._time(text, sound)
-            faults += _cut(self._voice, sound, taken, text)
-            faults += _flaws(sound)
-            unjudged = taken.reason if isinstance(taken, Unjudged) else ""
-        return tuple(faults) if faults or not unjudged else Abstained(unjudged)
+        exact = *_protocol(reason), *self._accounts(made), *_empty(self.samples, text)
+        if not self.samples:
+            return exact
+        try:
+            heard = self._heard(text)
+        except Exception:
+            if not exact:
+                raise
+            log.exception("what sound and text tell is not known")  # what is exact stands
+            return exact
+        if isinstance(heard, Abstained):
+            return exact or heard
+        return (*exact, *heard)
+
+    def _heard(self, text: str) -> Verdict:
+        """What sound and text tell."""
+        pcm = np.frombuffer(b"".join(self._packets), "<i2")
+        joints = np.cumsum([len(packet) // 2 for packet in self._packets])[:-1]
+        sound = measure(pcm, self._rate, joints.tolist())
+        taken = self._time(text, sound)
+        faults = *_cut(self._voice, sound, taken, text), *_flaws(sound)
+        return Abstained(taken.reason) if isinstance(taken, Unjudged) and not faults else faults
 
     def _accounts(self, made: int | None) -> Iterator[FaultFound]:
+        if self._odd:
+            yield _found(
+                "half_sample",
+                f"{self._odd} packets end inside a sample",
+                value=self._odd,
+                limit=0,
+                unit="packets",
+            )
         frames = self.frames if made is None else made
         owed = frames * self._samples_per_frame
         if owed == self.samples:

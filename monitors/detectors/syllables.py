@@ -52,6 +52,7 @@ _MAJOR = re.compile(rf"[。！？…]+|(?:{_SHORTENED}\.|[!?])[.!?]*(?=\s)")
 _END = re.compile(r"\W+$")
 _JOINED = re.compile(r"\d[-/]\d")
 _MARKUP = re.compile(r"https?://|www\.|`|[{}<>\\|=#*_~^]")
+_MOST_DIGITS = 18  # that are read as one number; a longer one is read figure by figure
 _FOREIGN_SHARE = 0.05  # of letters that are neither ASCII nor Hanzi
 _CHINESE_SHARE = 0.15  # of letters that are Hanzi
 _SPELLED_AT_MOST = 5  # letters of an acronym
@@ -135,6 +136,8 @@ def number_syllables(digits: str, *, chinese: bool) -> int:
     """Of a number as it is read aloud: "1,234.5", thousands parted by commas or not."""
     whole, _, after = digits.replace(",", "").partition(".")
     point = 1 + len(after.replace(".", "")) if after else 0
+    if len(whole) > _MOST_DIGITS:
+        return len(whole) + point
     read = _chinese_number(whole) if chinese else _english_number(int(whole))
     if _is_year(digits):
         read = min(read, len(whole) if chinese else _english_year(int(whole)))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from monitors.contract import FaultFound
+from monitors.detectors import speech
 from monitors.detectors.finding import Abstained, Verdict
 from monitors.detectors.speaking_time import VoiceModel
 from monitors.detectors.speech import SpeechAudit
@@ -124,3 +125,30 @@ def test_a_missing_tail_is_a_cut_only_for_a_voice_that_leaves_one() -> None:
     assert rules(verdict_on(pause, voice=FADES), Grade.HARD) == set()
     leaves_one = VoiceModel(end_db=-30.0, tail_s=0.1)
     assert rules(verdict_on(pause, voice=leaves_one), Grade.HARD) == {"no_tail"}
+
+
+def test_a_packet_that_ends_inside_a_sample_is_a_fault_of_its_own() -> None:
+    audit = SpeechAudit(FRAME, HZ)
+    data = media.int16(media.noise(1.0, HZ))
+    audit.feed(25, data[: 50 * FRAME] + b"\1")
+    audit.feed(25, data[50 * FRAME :])
+    (fault,) = faults(audit.close("stop", "hello"))
+    assert (fault.rule, fault.grade, fault.value) == ("half_sample", Grade.HARD, 1.0)
+
+
+def test_a_text_of_a_very_long_number_can_be_judged() -> None:
+    verdict = verdict_on(media.noise(1.0, HZ), lost=1, text="9" * 5000)
+    assert "samples_lost" in rules(verdict, Grade.HARD)
+
+
+def test_what_is_exact_stands_though_the_sound_cannot_be_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(speech, "measure", broken)
+    (fault,) = faults(verdict_on(media.noise(1.0, HZ), lost=1))
+    assert fault.rule == "samples_lost"
+    with pytest.raises(ZeroDivisionError):
+        verdict_on(media.noise(1.0, HZ))

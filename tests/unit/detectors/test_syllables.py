@@ -119,3 +119,9 @@ def test_any_text_is_counted_or_refused(text: str) -> None:
 @given(st.integers(0, 10**15), st.booleans())
 def test_any_number_can_be_read(value: int, chinese: bool) -> None:
     assert 1 <= number_syllables(str(value), chinese=chinese) <= 64
+
+
+@pytest.mark.parametrize("chinese", [False, True])
+def test_a_number_too_long_to_be_one_is_read_figure_by_figure(chinese: bool):
+    assert number_syllables("7" * 5000, chinese=chinese) == 5000
+    assert number_syllables("7" * 5000 + ".25", chinese=chinese) == 5003
