@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from monitors.detectors.syntax import Anomaly, Bits, OutOfBits
 
 _SEQUENCE, _FRAME_HEADER, _FRAME = 1, 3, 6
+_NO_PICTURE = frozenset({2, 5, 15})  # delimiters, metadata, padding
 _KEY, _INTRA_ONLY, _SWITCH = 0, 2, 3
 _CHOSEN_LATER = 2  # the frame header says
 _ALL = 0xFF  # of the eight reference slots
@@ -46,6 +47,7 @@ class Av1Reader:
     """
 
     extradata: bytes | None
+    padding: int = 0  # bytes of the latest packet that carry no picture
     _sequence: _Sequence | None = None
     _slots: dict[int, int] = field(default_factory=dict[int, int])  # order by reference slot
     _last: int | None = None  # order of the frame shown last
@@ -58,6 +60,7 @@ class Av1Reader:
 
     def feed(self, packet: bytes) -> tuple[Anomaly, ...]:
         """What is wrong with the next packet, each anomaly once."""
+        self.padding = 0
         return tuple(dict.fromkeys(self._read(packet)))
 
     def _read(self, packet: bytes) -> Iterator[Anomaly]:
@@ -67,6 +70,7 @@ class Av1Reader:
                 return
             kind, layer, payload = unit
             self._layered |= layer
+            self.padding += len(payload) if kind in _NO_PICTURE else 0
             try:
                 if kind == _SEQUENCE:
                     self._sequence = _read_sequence(Bits(payload[:_HEAD]))

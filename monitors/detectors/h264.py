@@ -13,6 +13,7 @@ from monitors.detectors.syntax import Anomaly, Bits, OutOfBits
 _HIGH_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _ANY_ORDER_PROFILES = frozenset({66, 88})  # baseline, extended: slices may come in any order
 _SLICE, _IDR, _SPS, _PPS = 1, 5, 7, 8
+_NO_PICTURE = frozenset({6, 9, 12})  # messages, delimiters, filler
 _SLICE_HEAD = 24  # bytes that surely hold all we read of a slice header
 _SET_HEAD = 512  # bytes that surely hold all we read of a sequence parameter set
 _MOST_SETS = 64  # different ones; a stream with more is not judged, so that none costs much
@@ -54,6 +55,7 @@ class H264Reader:
     """
 
     extradata: bytes | None
+    padding: int = 0  # bytes of the latest packet that carry no picture
     _sets: dict[int, _Sps] = field(default_factory=dict[int, _Sps])
     _set_of: dict[int, int] = field(default_factory=dict[int, int])  # PPS to SPS
     _known: dict[bytes, tuple[int, _Sps] | None] = field(
@@ -77,6 +79,7 @@ class H264Reader:
         """What is wrong with the next packet, each anomaly once."""
         found: dict[Anomaly, None] = {}
         first = True
+        self.padding = 0
         for unit in self._units(packet):
             if unit is None or unit[0] & 0x80:
                 found[Anomaly.BROKEN_UNIT] = None
@@ -84,6 +87,7 @@ class H264Reader:
             if _INSIDE.search(unit.rstrip(b"\0")):
                 found[Anomaly.START_CODE] = None
             kind = unit[0] & 31
+            self.padding += len(unit) + self._length_size if kind in _NO_PICTURE else 0
             if kind in (_SPS, _PPS) and not self._parameters(unit):
                 found[Anomaly.PARAMETER_SET] = None
             if len(self._known) > _MOST_SETS:

@@ -125,6 +125,8 @@ class Inspection:
         if self._reader is not None:
             anomalies = self._reader.feed(bytes(packet))
             self._sightings += [sighting_of(anomaly, at_ms) for anomaly in anomalies]
+            if at_ms in self._coded_bytes:
+                self._coded_bytes[at_ms] -= self._reader.padding
 
     def _look(self, frame: VideoFrame, at_ms: float) -> None:
         seen = planes(frame)

@@ -69,6 +69,25 @@ def test_a_still_picture_in_a_codec_of_key_frames_alone_is_not_called_frozen():
     assert decoded(out.getvalue()).report.faults == ()
 
 
+def test_filler_in_the_packets_of_a_shared_screen_is_no_sign_of_motion():
+    out = io.BytesIO()
+    picture = next(media.frames(1, 320, 240))
+    with av.open(out, "w", format="mp4") as file:
+        stream = file.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+        stream.bit_rate = 500_000
+        rate = dict.fromkeys(("b", "maxrate", "minrate", "bufsize"), "500k")
+        stream.options = {"tune": "zerolatency", "x264-params": "nal-hrd=cbr:filler=1", **rate}
+        for i in range(60):
+            shown = np.roll(picture, 4 * i if i < 15 else 60, axis=1)
+            frame = av.VideoFrame.from_ndarray(shown, format="rgb24")
+            frame.pts = i
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    assert len(out.getvalue()) > 60 * 1000
+    assert "freeze" not in {fault.rule for fault in decoded(out.getvalue()).report.faults}
+
+
 def test_our_own_mistake_is_blamed_on_the_pipeline(monkeypatch: pytest.MonkeyPatch):
     right = Fidelity.picture
     monkeypatch.setattr(
