@@ -21,11 +21,13 @@ MOST_GREY = 0.15  # of the rows, all of one exact mid grey: what a decoder fills
 MOST_LEAN = 0.5  # of the rows that fit their neighbour only when moved
 LEAST_LEAN = 6  # samples a row; a drawing may lean by less
 MOST_STILL = 20  # frames alike though their packets are those of a moving picture
-STILL_BYTES = 60  # a packet of a still picture has at most so many,
+MOVED_BEFORE, OF_STEPS = 3, 10  # steps that moved, of those before, where a picture freezes
+STILL_BYTES = 100  # a packet of a still picture has at most so many,
 STILL_PIXELS_A_BYTE = 2500  # or one for so many pixels
 MOST_MOSAIC = 0.1  # of the block edges, jumps that the picture has nowhere else
 MOST_SMEAR = 0.4  # of the rows, copies of their neighbour
 SUDDEN_BLACK_FALL = 25.0  # grey levels from one frame to the next
+_LIKE_ITSELF = 0.5  # correlation of a row moved
 _BLACK, _FLAT = 24.0, 3.0
 _SAME_SCENE = 16.0  # grey levels between frames, where nothing was cut
 _FILLED = 4.0  # grey levels between a picture and what fills it
@@ -107,12 +109,14 @@ def _grey(luma: Bytes, blue: Bytes, red: Bytes) -> float:
 
 
 def _lean(y: Samples) -> float:
-    """The share of rows that fit the row below best when moved, all by the same distance."""
+    """The share of rows that fit the row below best when moved, all by the same distance, and the
+    next but one when moved twice as far. The rows of an interlaced picture do not, and a pattern
+    that fits at many distances tells nothing."""
     height, width = int(y.shape[0]), int(y.shape[1])
     length = 1 << min(8, width.bit_length() - 1)
     if height < 48 or length < 64:
         return 0.0
-    last = height - height // 12 - 2
+    last = height - height // 12 - 3
     rows: NDArray[np.intp] = np.linspace(height // 12, last, 16).astype(np.intp)
     above, below = (y[at, :length].astype(np.float32) for at in (rows, rows + 1))
     if (
@@ -126,13 +130,32 @@ def _lean(y: Samples) -> float:
     fit = (upper * lower).sum(1) / power
     if rough.sum() < 6 or np.median(fit[rough]) > 0.9:
         return 0.0
-    spectrum = np.fft.rfft(upper[rough]) * np.conj(np.fft.rfft(lower[rough]))
-    fits = np.fft.irfft(spectrum, n=length) / power[rough, None]
-    best = int(fits.mean(0).argmax())
-    if min(best, length - best) < LEAST_LEAN:
+    fits = _fits(upper[rough], lower[rough])
+    mean = fits.mean(0)
+    best = int(mean.argmax())
+    if min(best, length - best) < LEAST_LEAN or _repeats(upper[rough]):
         return 0.0
+    next_but_one = _fits(upper[rough], _centred(y[rows + 2, :length].astype(np.float32))[rough])
+    twice = next_but_one[:, np.arange(2 * best - 2, 2 * best + 3) % length].max(1)
     near = fits[:, [0, 1, 2, -1, -2]].max(1)
-    return float((fits[:, best] > near + 0.05).mean())
+    leans = (fits[:, best] > near + 0.05) & (twice > next_but_one[:, [0, 1, 2, -1, -2]].max(1))
+    return float(leans.mean())
+
+
+def _fits(upper: NDArray[np.float32], lower: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Correlation of centred rows with others, by how far these are moved round."""
+    length = upper.shape[1]
+    power = np.sqrt((upper * upper).sum(1) * (lower * lower).sum(1)) + 1e-3
+    spectrum = np.fft.rfft(upper) * np.conj(np.fft.rfft(lower))
+    return np.fft.irfft(spectrum, n=length) / power[:, None]
+
+
+def _repeats(rows: NDArray[np.float32]) -> bool:
+    """Whether rows fit themselves again when moved, as stripes do: then nothing tells how far."""
+    fit = _fits(rows, rows).mean(0)
+    peaks = (fit >= np.roll(fit, 1)) & (fit >= np.roll(fit, -1))
+    peaks[0] = False
+    return bool((fit[peaks] > _LIKE_ITSELF).any())
 
 
 def _centred(rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -174,7 +197,11 @@ def faults(looks: Sequence[Look], glanced: Glanced) -> tuple[FaultFound, ...]:
         ),
         *_over("grey", "rows filled in grey", MOST_GREY, _grey_onsets(looks, glanced)),
         *_over(
-            "lean", "rows that fit when moved", MOST_LEAN, ((one.at_ms, one.lean) for one in looks)
+            "lean",
+            "rows that fit when moved",
+            MOST_LEAN,
+            ((one.at_ms, one.lean) for one in looks),
+            Grade.SOFT if all(one.lean > MOST_LEAN for one in looks) else Grade.HARD,
         ),
         *_freeze(looks, glanced),
         *_soft(looks),
@@ -183,31 +210,38 @@ def faults(looks: Sequence[Look], glanced: Glanced) -> tuple[FaultFound, ...]:
 
 
 def _over(
-    rule: str, of_what: str, limit: float, shares: Iterator[tuple[float, float]]
+    rule: str,
+    of_what: str,
+    limit: float,
+    shares: Iterator[tuple[float, float]],
+    grade: Grade = Grade.HARD,
 ) -> Iterator[FaultFound]:
     over = [(at_ms, share) for at_ms, share in shares if share > limit]
     if over:
         worst = max(share for _, share in over)
         detail = f"{worst:.0%} {of_what}, in {len(over)} frames; at most {limit:.0%}"
-        yield _found(rule, detail, over[0][0], worst, limit, "ratio")
+        yield _found(rule, detail, over[0][0], worst, limit, "ratio", grade)
 
 
 def _grey_onsets(looks: Sequence[Look], glanced: Glanced) -> Iterator[tuple[float, float]]:
     """Looks with grey rows that came over a picture whose rest went on: a slide or a wall is
     grey from its first frame, and all of the picture changes with it."""
-    for one in looks:
-        if one.grey > MOST_GREY and _came_over(glanced, one.at_ms):
+    grey = [one for one in looks if one.grey > MOST_GREY]
+    if not grey:
+        return
+    flat: NDArray[np.bool_] = np.all(glanced.grids - np.uint8(127) <= 2, axis=2)
+    for one in grey:
+        if _came_over(glanced, flat, one.at_ms):
             yield one.at_ms, one.grey
 
 
-def _came_over(glanced: Glanced, at_ms: float) -> bool:
+def _came_over(glanced: Glanced, flat: NDArray[np.bool_], at_ms: float) -> bool:
+    """`flat`: which rows of cells of each frame are all grey, `(n, rows)`."""
     at = int(np.searchsorted(glanced.times_ms, at_ms, side="right")) - 1
     if at < 1:
         return False
-    grey: NDArray[np.bool_] = glanced.grids[: at + 1] - np.uint8(127) <= 2
-    flat: NDArray[np.bool_] = np.all(grey, axis=2)
     filled: NDArray[np.bool_] = flat[at]
-    before = np.flatnonzero(~np.all(flat[:, filled], axis=1))
+    before = np.flatnonzero(~np.all(flat[: at + 1, filled], axis=1))
     if not filled.any() or filled.all() or not len(before):
         return False
     last = int(before[-1])
@@ -228,7 +262,10 @@ def _usual(glanced: Glanced, last: int, filled: NDArray[np.bool_]) -> float:
 
 
 def _freeze(looks: Sequence[Look], glanced: Glanced) -> Iterator[FaultFound]:
-    """Frames alike while their packets stay as large as those of a picture that moves."""
+    """Frames alike while their packets stay as large as those of a picture that moves.
+
+    Where nothing moved before, an encoder may only fill up its rate: that shows, and is not hard.
+    """
     if len(glanced.grids) <= MOST_STILL:
         return
     alike = (glanced.grids[1:] == glanced.grids[:-1]).all((1, 2))
@@ -246,7 +283,9 @@ def _freeze(looks: Sequence[Look], glanced: Glanced) -> Iterator[FaultFound]:
                 f"{end - start} frames alike until {last:.0f} ms in packets of {size:.0f} bytes; "
                 f"a still picture takes {limit:.0f}"
             )
-            yield _found("freeze", detail, float(first), size, limit, "bytes")
+            moved = np.count_nonzero(~alike[max(0, start - 1 - OF_STEPS) : max(0, start - 1)])
+            grade = Grade.HARD if moved >= MOVED_BEFORE else Grade.SOFT
+            yield _found("freeze", detail, float(first), size, limit, "bytes", grade)
             return
 
 

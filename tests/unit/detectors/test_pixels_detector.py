@@ -87,12 +87,77 @@ def test_a_picture_that_stands_still_is_frozen_only_if_its_packets_say_that_it_m
     assert rules(judged(still, shown.times_ms, coded_bytes=float("nan"))) == set()
 
 
+def test_a_picture_that_never_moved_only_shows_as_frozen():
+    shown = clip(Content.MOTION)
+    still = np.repeat(shown.frames[:1], len(shown.frames), axis=0)
+    found = judged(still, shown.times_ms)
+    assert rules(found) == set()
+    assert "freeze" in rules(found, Grade.SOFT)
+
+
 def test_a_cut_to_a_grey_wall_is_no_damage():
     shown = clip(Content.MOTION)
     frames = shown.frames.copy()
     frames[20:] = 128
     frames[20:, :40] = 90
     assert rules(judged(frames, shown.times_ms, coded_bytes=30.0)) == set()
+
+
+@lru_cache
+def landscape(height: int, width: int) -> np.ndarray:
+    """Smooth in every direction."""
+    coarse = np.random.default_rng(2).uniform(30, 220, (height // 8 + 2, width // 8 + 2))
+    smooth = np.kron(coarse, np.ones((8, 8)))
+    for axis in (0, 1):
+        smooth = np.mean([np.roll(smooth, by, axis) for by in range(-4, 5)], axis=0)
+    return smooth[:height, :width].astype(np.uint8)
+
+
+def leaning(y: np.ndarray) -> float:
+    chroma = np.full((y.shape[0] // 2, y.shape[1] // 2), 128, np.uint8)
+    return look(y, chroma, chroma, 8, 0.0).lean
+
+
+@pytest.mark.parametrize("height", [480, 720])
+@pytest.mark.parametrize("speed", [8, 12])
+def test_an_interlaced_pan_does_not_lean(height: int, speed: int):
+    shown = landscape(height, 1000)
+    interlaced = shown[:, :640].copy()
+    interlaced[1::2] = shown[1::2, speed : speed + 640]
+    assert leaning(interlaced) == 0.0
+    assert leaning(np.stack([np.roll(row, 8 * i) for i, row in enumerate(shown)])[:, :640]) > 0.9
+
+
+@pytest.mark.parametrize(("slope", "period"), [(8, 32), (10, 40), (6, 24), (12, 60)])
+def test_shallow_stripes_do_not_lean(slope: int, period: int):
+    y, x = np.mgrid[:480, :640]
+    stripes = (128 + 90 * np.sin(2 * np.pi * (x + slope * y) / period)).astype(np.uint8)
+    assert leaning(stripes) == 0.0
+
+
+def test_a_clip_that_leans_from_its_first_frame_only_shows_it():
+    shown = clip(Content.MOTION)
+    leans, first = damaged(shown.frames, PixelFault.STRIDE, 1)
+    found = judged(leans[first:], shown.times_ms[first:])
+    assert "lean" not in rules(found)
+    assert "lean" in rules(found, Grade.SOFT)
+
+
+def test_a_deck_with_a_grey_bar_is_scanned_once_for_grey(monkeypatch: pytest.MonkeyPatch):
+    scanned: list[int] = []
+    right = np.all
+
+    def counted(values: np.ndarray, axis: int) -> np.ndarray:
+        scanned.append(values.size)
+        return right(values, axis=axis)
+
+    monkeypatch.setattr(np, "all", counted)
+    grids = np.full((600, 18, 32), 250, np.uint8)
+    grids[:, 8:14] = 128
+    times = np.arange(0, 24_000, 40, np.float64)
+    looks = [Look(at, 0.0, 0.3, 0.0, 0.0, 0.0, 1) for at in times[::12]]
+    faults(looks, Glanced(times, grids, np.full(600, 30.0), 57_600))
+    assert sum(scanned) < 2 * grids.size
 
 
 def test_black_from_one_frame_to_the_next_only_shows():
