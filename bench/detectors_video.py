@@ -13,7 +13,7 @@ from itertools import cycle
 
 from bench import detectors_pixels
 from bench.board import Figure, options, show
-from bench.proportions import recall, upper_bound
+from bench.proportions import recall, share, upper_bound
 from monitors.contract import MediaRung
 from monitors.labels import Detector, Grade
 from monitors.redlines import LadderLines
@@ -43,10 +43,12 @@ class Tally:
     clean: int = 0
     wronged: Counter[Detector] = field(default_factory=Counter[Detector])  # hard, on clean
     wronged_clips: int = 0
-    shown: int = 0  # soft, on clean
+    shown: int = 0  # clean clips with a soft fault
+    shown_by_rule: Counter[str] = field(default_factory=Counter[str])  # of those
     visible: int = 0
-    found: int = 0  # hard or soft
+    found: int = 0  # hard or soft, or the clip was refused
     found_hard: int = 0
+    refused: int = 0
     faint: int = 0  # damaged, but not visibly
     faint_found: int = 0
     by_fault: defaultdict[BitstreamFault, list[int]] = field(
@@ -114,21 +116,25 @@ def _count_clean(one: Tally, report: DecodeReport | None) -> None:
     hard = {fault.detector for fault in found if fault.grade is Grade.HARD}
     one.wronged.update(hard)
     one.wronged_clips += bool(hard)
-    one.shown += any(fault.grade is Grade.SOFT for fault in found)
+    soft = {fault.rule for fault in found if fault.grade is Grade.SOFT}
+    one.shown_by_rule.update(soft)
+    one.shown += bool(soft)
 
 
 def _count_damaged(
     one: Tally, fault: BitstreamFault, visible: bool, report: DecodeReport | None
 ) -> None:
-    grades = {Grade.HARD} if report is None else {f.grade for f in report.faults}
+    grades = set[Grade]() if report is None else {f.grade for f in report.faults}
+    told = report is None or bool(grades)
     if not visible:
         one.faint += 1
-        one.faint_found += bool(grades)
+        one.faint_found += told
         return
     one.visible += 1
-    one.found += bool(grades)
+    one.found += told
     one.found_hard += Grade.HARD in grades
-    one.by_fault[fault][0] += bool(grades)
+    one.refused += report is None
+    one.by_fault[fault][0] += told
     one.by_fault[fault][1] += 1
 
 
@@ -139,14 +145,18 @@ def _rows(codec: str, one: Tally) -> Iterator[Figure]:
     )
     unfit = f"; {one.unfit} more were broken by their encoder" if one.unfit else ""
     yield upper_bound(f"{codec}: clean clips wronged, hard", wronged, one.clean, RED_LINE, unfit)
+    by_rule = ", ".join(f"{rule} {hits}" for rule, hits in one.shown_by_rule.most_common())
+    yield share(f"{codec}: clean clips called soft", one.shown, one.clean, by_rule)
     yield recall(
-        f"{codec}: visibly damaged, found", one.found, one.visible, RECALL[codec], by_fault
+        f"{codec}: visibly damaged, hard, soft or refused",
+        one.found,
+        one.visible,
+        RECALL[codec],
+        by_fault,
     )
-    yield recall(f"{codec}: visibly damaged, found hard", one.found_hard, one.visible, None, "")
-    told = (
-        f"soft on {one.shown} clean clips; found besides: {one.faint_found} of {one.faint} "
-        "that are damaged and do not show it"
-    )
+    refused = f"{one.refused} more were refused"
+    yield recall(f"{codec}: visibly damaged, hard", one.found_hard, one.visible, None, refused)
+    told = f"found besides: {one.faint_found} of {one.faint} that are damaged and do not show it"
     hard = one.found_hard
     yield recall(f"{codec}: precision of hard findings", hard, hard + wronged, None, told)
 
