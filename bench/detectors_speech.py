@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from bench.board import Direction, Figure, options, show
+from bench.board import Figure, options, show
+from bench.proportions import recall
 from bench.spoken_answers import Answered, answers, verdict_on
 from bench.timing import seconds_of
 from monitors.detectors import speaking_time
@@ -125,10 +126,7 @@ def _damaged(of: Spoken, inject: speech.Injector, *, whole: bool = True) -> Iter
 
 
 def _recall(bar: str, found: int, of: int, target: float | None) -> Figure:
-    low, high = exact_interval(found, of)
-    return Figure(
-        f"recall, {bar} (n={of})", found / of, "", target, "", Direction.AT_LEAST, low, high
-    )
+    return recall(f"recall, {bar} (n={of})", found, of, target, "")
 
 
 def _accused(bar: str, wrong: int, of: int, abstained: int) -> Figure:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import av
 
-from bench.board import Direction, Figure, options, show
+from bench.board import Figure, options, show
+from bench.proportions import recall, upper_bound
 from monitors.contract import MediaRung
 from monitors.detectors.finding import Finding
 from monitors.intervals import exact_interval
@@ -115,10 +116,8 @@ def _lips_told(apart: dict[float, Tally], errors: list[float]) -> Iterator[Figur
         yield _share(f"lips: hard recall, {seconds:g} s of a talker", told, Judgement.HARD)
         yield _share(f"lips: abstained, {seconds:g} s of a talker", told, Judgement.ABSTAINED)
     right = sum(abs(error) <= _TOLERATED_MS for error in errors)
-    low, high = exact_interval(right, len(errors))
     bar = f"lips: offsets told within {_TOLERATED_MS:g} ms, of {len(errors)}"
-    share = right / len(errors)
-    yield Figure(bar, share, "", None, "", Direction.AT_LEAST, low, high)
+    yield recall(bar, right, len(errors), None, "")
 
 
 def _lips_clean(clean: dict[str, Tally]) -> Iterator[Figure]:
@@ -170,18 +169,7 @@ def _together(tallies: Iterable[Tally]) -> Tally:
 
 
 def _share(bar: str, tally: Tally, *wanted: Judgement, target: float | None = None) -> Figure:
-    hits = tally.count(*wanted)
-    low, high = exact_interval(hits, tally.items)
-    return Figure(
-        f"{bar}, of {tally.items}",
-        hits / tally.items,
-        "",
-        target,
-        "",
-        Direction.AT_LEAST,
-        low,
-        high,
-    )
+    return recall(f"{bar}, of {tally.items}", tally.count(*wanted), tally.items, target, "")
 
 
 def _clean(name: str, tally: Tally) -> Iterator[Figure]:
@@ -197,16 +185,12 @@ def _clean(name: str, tally: Tally) -> Iterator[Figure]:
         low=low,
         high=high,
     )
-    bound = exact_interval(hits, tally.items, confidence=0.90)[1]
-    yield Figure(f"{name}: 95 % upper bound of hard on clean", bound, "", RED_LINE, "")
+    yield upper_bound(f"{name}: hard on clean", hits, tally.items, RED_LINE)
 
 
 def _precision(name: str, hits: int, wrong: int) -> Figure:
     """Of what was called hard, how much was wrong; as many faulty as clean items went in."""
-    low, high = exact_interval(hits, hits + wrong)
-    share = hits / (hits + wrong)
-    bar = f"{name}: precision of hard, of {hits + wrong}"
-    return Figure(bar, share, "", 0.99, "", Direction.AT_LEAST, low, high)
+    return recall(f"{name}: precision of hard, of {hits + wrong}", hits, hits + wrong, 0.99, "")
 
 
 def _cost(name: str, tally: Tally) -> Figure:

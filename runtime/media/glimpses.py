@@ -24,7 +24,6 @@ class Glimpses:
     """Feed it frames in time order. What it keeps is bounded: 576 bytes a frame."""
 
     def __init__(self) -> None:
-        self.unreadable = 0  # frames in a pixel format whose luma cannot be read
         self._times: list[float] = []
         self._grids = bytearray()
         self._size: tuple[int, ...] | None = None
@@ -41,7 +40,6 @@ class Glimpses:
             return
         seen = luma(frame)
         if seen is None:
-            self.unreadable += 1
             return
         self._times.append(ms)
         self._pick(*seen)
