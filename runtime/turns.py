@@ -44,6 +44,7 @@ class Prompt:
     turns: tuple[Turn, ...] = ()
     arrays: list[Array] = field(default_factory=list[Array])
     findings: list[Finding] = field(default_factory=list[Finding])
+    items: int = 0  # of media, so far
 
 
 @dataclass(frozen=True)
@@ -138,13 +139,14 @@ def _media(
             fps=how.fps,
             lines=how.slices,
         )
-        parts = [_part(piece, prompt.arrays) for piece in clip.slices]
+        parts = [_part(piece, prompt) for piece in clip.slices]
         Guard(how.limits, param).unpacked(sum(array.nbytes for array in prompt.arrays))
     except MediaError as err:
         status = 413 if err.too_large else 400
         damaged = any(finding.faults for finding in checked)
         message = f"{err}. {_NOT_AS_SENT}" if damaged else str(err)
         raise ApiError(status, message, code=err.code, param=err.param) from err
+    prompt.items += 1
     prompt.findings += joined(*clip.report.findings, *checked)
     return parts
 
@@ -161,8 +163,8 @@ def _name(reference: str) -> str:
     return reference.removeprefix(_ATTACHMENT) if reference.startswith(_ATTACHMENT) else ""
 
 
-def _part(piece: Slice, arrays: list[Array]) -> Part:
-    index = len(arrays)
+def _part(piece: Slice, prompt: Prompt) -> Part:
+    arrays, index = prompt.arrays, len(prompt.arrays)
     match piece:
         case VideoSlice():
             arrays.append(piece.frames)
@@ -174,10 +176,13 @@ def _part(piece: Slice, arrays: list[Array]) -> Part:
                 digest=piece.digest,
                 key_frame=piece.key_frame,
                 signature=piece.signature,
+                item=prompt.items,
             )
         case AudioSlice():
             arrays.append(piece.pcm)
-            return AudioPart(index=index, start_ms=piece.start_ms, digest=piece.digest)
+            return AudioPart(
+                index=index, start_ms=piece.start_ms, digest=piece.digest, item=prompt.items
+            )
         case ImageSlice():
             arrays.append(piece.pixels)
             return ImagePart(index=index, digest=piece.digest)
