@@ -313,7 +313,8 @@ class _Clocks:
         uneven = sound - picture
         if not self.constant and uneven > 0:
             return  # how long the last frame stays is not known
-        found = self._wrong_clock(sound, picture) if self.constant else None
+        timed = self.constant and min(sound, picture, float(np.ptp(self.clip.video_pts))) > 0
+        found = self._wrong_clock(sound, picture) if timed else None
         if found is not None and beyond(uneven, ACCEPTABLE_MS) is not None:
             rule, why = found
             grade = Grade.HARD if abs(uneven) > LENGTH_MISMATCH_MS else Grade.SOFT
@@ -342,7 +343,7 @@ class _Clocks:
             if min(abs(sound * a / b - picture), abs(sound * b / a - picture)) <= _LENGTH_SLACK_MS:
                 return "rate_mislabel", f"{a:g} taken for {b:g}, or reverse"
         count = len(self.clip.video_pts)
-        fps = (count - 1) * 1000.0 / float(self.clip.video_pts[-1] - self.clip.video_pts[0])
+        fps = (count - 1) * 1000.0 / float(np.ptp(self.clip.video_pts))
         if _standard(fps, _FPS_SLACK) is not None:
             return None
         meant = _standard(count * 1000.0 / sound, _LENGTH_SLACK_MS / sound)

@@ -193,6 +193,42 @@ def test_an_uneven_end_only_shows():
     assert rules(short, Grade.SOFT) == {"length_mismatch"}
 
 
+def test_frames_that_all_have_one_time_are_judged():
+    clip = steady()
+    frozen = replace(clip, video_pts=np.zeros(5))
+    assert "length_mismatch" in rules(frozen, Grade.SOFT)
+
+
+MOMENTS = st.lists(
+    st.floats(-1e6, 1e7) | st.sampled_from([0.0, 40.0]), min_size=0, max_size=12
+).map(sorted)
+START = st.none() | st.floats(-1e6, 1e7)
+
+
+@given(MOMENTS, MOMENTS, st.data(), START, START)
+def test_whatever_times_a_clip_has_it_is_judged(
+    pictures: list[float],
+    sounds: list[float],
+    data: st.DataObject,
+    video: float | None,
+    audio: float | None,
+):
+    count = len(sounds)
+    lasting = data.draw(st.lists(st.floats(0.0, 1e4), min_size=count, max_size=count))
+    clip = ClipTimeline(
+        video_pts=np.array(pictures),
+        audio_pts=np.array(data.draw(st.permutations(sounds))),
+        audio_ms=np.array(lasting),
+        video_start=video,
+        audio_start=audio,
+        sampled_ms=np.array(pictures),
+        grid_ms=np.array(pictures),
+    )
+    for fault in faults(clip):
+        assert fault.value is None or np.isfinite(fault.value)
+        assert fault.at_ms is None or np.isfinite(fault.at_ms)
+
+
 def test_a_clip_of_one_stream_cannot_be_out_of_sync():
     clip = steady()
     silent = replace(clip, audio_pts=NONE, audio_ms=NONE, audio_start=None)
