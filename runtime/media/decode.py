@@ -37,6 +37,7 @@ __all__ = ["Clip", "DecodeReport", "Kind", "MediaError", "MediaProblem", "decode
 # Self-contained formats only: a playlist could name files or addresses of this machine.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,avi,wav,mp3,flac,ogg,aac"
 SAMPLE_RATES = range(4_000, 192_001)
+PRIMING_MS = 100.0  # an encoder's samples before time 0 last less; they are cut away
 
 Kind = Literal["audio", "video", "image"]
 
@@ -187,8 +188,13 @@ def _prepare(stream: VideoStream | AudioStream, guard: Guard) -> None:
 
 
 def _origin_ms(container: InputContainer) -> float:
-    """Time 0 of the millisecond axis: where the earliest stream starts, priming aside."""
-    return max(0.0, (container.start_time or 0) * 1000.0 / av.time_base)
+    """Time 0 of the millisecond axis: where the earliest stream starts, priming aside.
+
+    Far below 0 it is a start like any other: a transport stream's clock goes round, and what came
+    before that is given negative times.
+    """
+    start_ms = (container.start_time or 0) * 1000.0 / av.time_base
+    return 0.0 if -PRIMING_MS <= start_ms < 0.0 else start_ms
 
 
 def _read(container: InputContainer, video: VideoTrack | None, audio: AudioTrack | None) -> None:
