@@ -69,9 +69,8 @@ def timeline(quick: bool) -> Iterator[Figure]:
         faulty.append(told)
         target = 1.0 if kind.desync else None
         yield _share(f"timeline: hard recall, {kind.name}", told, Judgement.HARD, target=target)
-        if not kind.desync:
-            any_grade = (Judgement.HARD, Judgement.SOFT)
-            yield _share(f"timeline: told at all, {kind.name}", told, *any_grade)
+        any_grade = (Judgement.HARD, Judgement.SOFT)
+        yield _share(f"timeline: hard or soft, {kind.name}", told, *any_grade, target=1.0)
     clean: list[Tally] = []
     for kind in timing_corpus.CLEAN:
         told = _judged(timing_corpus.clips(kind, 4 if quick else 80), Detector.TIMELINE, 8.0)

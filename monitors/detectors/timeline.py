@@ -30,6 +30,9 @@ _RATE_SLACK_MS = 1.5  # containers may round time stamps to milliseconds
 _PAUSE_PERCENTILE, _PAUSE_TIMES = 95.0, 4.0  # a gap, in a stream of varying rate
 _SHARED_MS = 100.0  # so near to each other, gaps of both streams are one pause
 _SETTLED_FRAMES = 5  # at the end of a slice, that tell where its sound stands
+_ENDS_MS = 50.0  # padding, and how long the last frame stays: ends so near to each other are alike
+_QUIET, _QUIET_SHARE = 0.01, 0.1  # of full scale, and of the loud frames: no voice
+_LOUD_PERCENTILE = 95.0
 _LENGTH_SLACK_MS = 40.0  # what frames and padding leave open of a length
 _STANDARD_FPS = (10.0, 12.0, 12.5, 15.0, 20.0, 24.0 / 1.001, 24.0, 25.0, 30.0 / 1.001, 30.0,
                  48.0, 50.0, 60.0 / 1.001, 60.0)  # fmt: skip
@@ -45,13 +48,15 @@ class ClipTimeline:
 
     `video_pts` are the packets', sorted. `audio_pts` are the decoded frames', and `audio_ms[i]`
     is how long frame i sounds by its sample count: a container may stretch durations over a
-    gap. The starts are those of the first decoded frames, after priming was dropped.
+    gap; `audio_peak[i]` is how loud it gets, of full scale. The starts are those of the first
+    decoded frames, after priming was dropped.
     `sampled_ms[i]` is the time of the frame that was taken for the grid point `grid_ms[i]`.
     """
 
     video_pts: Milliseconds
     audio_pts: Milliseconds
     audio_ms: Milliseconds
+    audio_peak: NDArray[np.float64]
     video_start: float | None
     audio_start: float | None
     sampled_ms: Milliseconds
@@ -154,6 +159,12 @@ class _Clocks:
         return self.audio_start - self.video_start
 
     @cached_property
+    def grown(self) -> float:
+        """How much further the sound is from the picture where both end than where they start."""
+        picture = float(self.clip.video_pts[-1]) + self.frame_ms
+        return float(self.ends[-1]) - picture - self.offset
+
+    @cached_property
     def ends(self) -> Milliseconds:
         """When each frame of sound ends by its samples."""
         return self.clip.audio_pts + self.clip.audio_ms
@@ -200,10 +211,20 @@ class _Clocks:
         return found
 
     @cached_property
+    def holes(self) -> NDArray[np.intp]:
+        """Joints where sound is missing but goes on at its true time: lost packets, or silence
+        that an encoder left out. Had all that follows moved instead, the sound would end later."""
+        wide = np.flatnonzero(self.gaps > AUDIO_GAP_MS)
+        wide = wide[~np.isin(wide, list(self.pauses))]
+        moved = abs(self.grown - float(self.gaps[wide].sum())) <= _ENDS_MS
+        return wide[:0] if moved else wide
+
+    @cached_property
     def slip(self) -> Milliseconds:
         """How far each frame of sound stands from where the samples before it end."""
         apart = self.gaps.copy()
         apart[list(self.pauses)] = 0.0
+        apart[self.holes] = 0.0
         return np.concatenate([[0.0], np.cumsum(apart)])
 
     def offsets(self) -> Iterator[SliceOffset]:
@@ -214,19 +235,25 @@ class _Clocks:
 
     # ------------------------------------------------------------ rules
     def start(self) -> Iterator[FaultFound]:
+        """A stream that starts later may have nothing to show before, as a camera that warms up:
+        it was moved for certain where it ends as much later too."""
         limit = beyond(self.offset, ACCEPTABLE_MS)
         if limit is not None:
             early, late = ACCEPTABLE_MS
+            moved = abs(self.grown) <= _ENDS_MS
             yield _found(
                 "start_offset",
-                f"audio starts {self.offset:+.0f} ms from video; "
+                f"audio starts {self.offset:+.0f} ms from video and ends "
+                f"{self.offset + self.grown:+.0f} ms from it; "
                 f"acceptable {early:+.0f} to {late:+.0f}",
+                Grade.HARD if moved else Grade.SOFT,
                 at_ms=max(self.audio_start, self.video_start),
                 value=self.offset,
                 limit=limit,
             )
 
     def sound_joints(self) -> Iterator[FaultFound]:
+        """Silence that was left out is no loss: it shows, where the sound before it was silent."""
         alone = np.delete(np.arange(len(self.gaps)), list(self.pauses))
         if not len(alone):
             return
@@ -234,11 +261,20 @@ class _Clocks:
             ("audio_gap", self.gaps, AUDIO_GAP_MS),
             ("audio_overlap", -self.gaps, AUDIO_OVERLAP_MS),
         ):
-            worst = int(alone[joints[alone].argmax()])
-            if joints[worst] > limit:
+            wide = alone[joints[alone] > limit]
+            heard = wide[~self._left_out(wide)]
+            grade, of = (Grade.HARD, heard) if len(heard) else (Grade.SOFT, wide)
+            if len(of):
+                worst = int(of[joints[of].argmax()])
                 at = float(self.ends[worst])
                 detail = f"{joints[worst]:.0f} ms at {at:.0f} ms; at most {limit:.0f}"
-                yield _found(rule, detail, at_ms=at, value=float(joints[worst]), limit=limit)
+                yield _found(rule, detail, grade, at_ms=at, value=float(joints[worst]), limit=limit)
+
+    def _left_out(self, joints: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which joints an encoder may have made that sends nothing while nobody speaks."""
+        peak = self.clip.audio_peak
+        quiet = max(_QUIET, _QUIET_SHARE * float(np.percentile(peak, _LOUD_PERCENTILE)))
+        return np.isin(joints, self.holes) & (peak[joints] <= quiet)
 
     def slices(self) -> Iterator[FaultFound]:
         """The first slice whose sound has slipped too far; a bad start has its own rule."""
@@ -262,6 +298,8 @@ class _Clocks:
                 return
 
     def picture_gap(self) -> Iterator[FaultFound]:
+        """A screen on which nothing happens, or a camera that skips, stands still and goes on at
+        its true time: hard where what follows was moved, so that the picture ends later."""
         shared = set(self.pauses.values())
         if shared:
             at = float(self.clip.video_pts[min(shared)])
@@ -280,7 +318,9 @@ class _Clocks:
             worst = max(alone, key=lambda step: self.steps[step])
             at, gap = float(self.clip.video_pts[worst]), float(self.steps[worst]) - self.frame_ms
             detail = f"{gap:.0f} ms more than a frame after {at:.0f} ms; at most {VIDEO_GAP_MS:.0f}"
-            yield _found("video_gap", detail, at_ms=at, value=gap, limit=VIDEO_GAP_MS)
+            missing = float((self.steps[alone] - self.frame_ms).sum())
+            grade = Grade.HARD if abs(self.grown + missing) <= _ENDS_MS else Grade.SOFT
+            yield _found("video_gap", detail, grade, at_ms=at, value=gap, limit=VIDEO_GAP_MS)
 
     def rates(self) -> Iterator[FaultFound]:
         """A wrong clock: packets that lie closer or wider than they sound, or a mislabelled rate.
@@ -305,7 +345,7 @@ class _Clocks:
     def _whole(self) -> bool:
         """Whether both streams go on from end to end, so that their lengths say something."""
         slipped = beyond(float(self.slip[-1]), DETECTABLE_MS) is not None
-        return not (slipped or len(self.stills) or self.pauses)
+        return not (slipped or len(self.stills) or len(self.holes) or self.pauses)
 
     def _lengths(self) -> Iterator[FaultFound]:
         sound = float(self.clip.audio_ms.sum())

@@ -26,6 +26,7 @@ class AudioTrack(Track):
         self._samples = 0  # at the stream's own rate
         self.pts_ms: list[float] = []  # of the decoded frames
         self.frame_ms: list[float] = []  # how long each sounds
+        self.peak: list[float] = []  # how loud each gets, of full scale
 
     def feed(self, packet: Packet | None) -> None:
         """Decodes one packet, or with None what the decoder still holds; damage is counted.
@@ -66,6 +67,7 @@ class AudioTrack(Track):
             self.start_ms = ms
         self.pts_ms.append(ms)
         self.frame_ms.append(frame.samples * 1000.0 / self._hz)
+        self.peak.append(float(np.abs(pcm).max(initial=0.0)))
         self._place(pcm, round(ms * self._hz / 1000.0))
 
     def _place(self, pcm: NDArray[np.float32], position: int) -> None:

@@ -246,6 +246,7 @@ def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.Clip
         video_pts=np.array([] if video is None else sorted(video.pts_ms)),
         audio_pts=np.array([] if audio is None else audio.pts_ms),
         audio_ms=np.array([] if audio is None else audio.frame_ms),
+        audio_peak=np.array([] if audio is None else audio.peak),
         video_start=None if video is None else video.start_ms,
         audio_start=None if audio is None else audio.start_ms,
         sampled_ms=np.array([sample.shown_ms for sample in samples]),

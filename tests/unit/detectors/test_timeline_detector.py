@@ -32,6 +32,7 @@ def steady(
         video_pts=video,
         audio_pts=audio,
         audio_ms=np.full(len(audio), sound_ms),
+        audio_peak=np.full(len(audio), 0.5),
         video_start=float(video[0]),
         audio_start=float(audio[0]),
         sampled_ms=grid + 20.0,
@@ -81,10 +82,45 @@ def test_sound_that_overlaps_itself_is_found():
     assert rules(replace(clip, audio_pts=earlier)) == {"audio_overlap"}
 
 
-def test_a_stalled_picture_is_found():
+def test_a_stalled_picture_shows():
     clip = steady()
-    stalled = np.delete(clip.video_pts, range(30, 36))
-    assert rules(replace(clip, video_pts=stalled)) == {"video_gap"}
+    stalled = replace(clip, video_pts=np.delete(clip.video_pts, range(30, 36)))
+    assert rules(stalled) == set()
+    assert rules(stalled, Grade.SOFT) == {"video_gap"}
+
+
+@pytest.mark.parametrize("gaps", [1, 2])
+def test_a_picture_whose_later_frames_all_moved_is_found(gaps: int):
+    clip = steady(8.0)
+    moved = clip.video_pts.copy()
+    for at in (2000.0, 5000.0)[:gaps]:
+        moved += np.where(clip.video_pts >= at, 240.0, 0.0)
+    assert rules(replace(clip, video_pts=moved)) == {"video_gap"}
+
+
+@pytest.mark.parametrize("late_ms", [120.0, 300.0, 700.0])
+def test_a_late_first_frame_only_shows_as_both_end_together(late_ms: float):
+    clip = steady()
+    frames = clip.video_pts[clip.video_pts >= late_ms]
+    late = replace(clip, video_pts=frames, video_start=float(frames[0]))
+    assert rules(late) == set()
+    assert "start_offset" in rules(late, Grade.SOFT)
+
+
+@pytest.mark.parametrize(("peak", "grade"), [(0.5, Grade.HARD), (0.004, Grade.SOFT)])
+def test_sound_that_goes_on_at_its_true_time_is_lost_where_it_was_heard(peak: float, grade: Grade):
+    clip, gone = steady(8.0), np.s_[100:130]
+    loud = clip.audio_peak.copy()
+    loud[95:100] = peak
+    holed = replace(
+        clip,
+        audio_pts=np.delete(clip.audio_pts, gone),
+        audio_ms=np.delete(clip.audio_ms, gone),
+        audio_peak=np.delete(loud, gone),
+    )
+    (fault,) = faults(holed)
+    assert (fault.rule, fault.grade) == ("audio_gap", grade)
+    assert max(abs(s.offset_ms) for s in slice_offsets(holed)) < 30.0, "it is still in step"
 
 
 def test_time_stamps_that_run_off_the_samples_are_found():
@@ -219,6 +255,7 @@ def test_whatever_times_a_clip_has_it_is_judged(
         video_pts=np.array(pictures),
         audio_pts=np.array(data.draw(st.permutations(sounds))),
         audio_ms=np.array(lasting),
+        audio_peak=np.array(lasting) / 1e4,
         video_start=video,
         audio_start=audio,
         sampled_ms=np.array(pictures),
