@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import unquote_to_bytes
 
+from monitors.detectors import refusal
 from monitors.detectors.finding import Finding, examine, joined
 from monitors.labels import Detector, Modality
 from monitors.redlines import SchedulerLines
@@ -37,6 +38,15 @@ _BASE64_PIECE = 256 * 1024  # letters; all at once, a large file would hold up e
 Files = Mapping[str, bytes]  # uploads by name, fetched media by URL
 
 
+class MediaRefused(ApiError):
+    """Media that cannot be used. `findings`: what was found of the request's media until then."""
+
+    def __init__(self, err: MediaError, message: str, findings: tuple[Finding, ...]) -> None:
+        status = 413 if err.too_large else 400
+        super().__init__(status, message, code=err.code, param=err.param)
+        self.findings = findings
+
+
 @dataclass
 class Prompt:
     """The turns of one request, the arrays they point at, and what detectors say of its media."""
@@ -60,7 +70,8 @@ class Decoding:
 
 
 def build(asked: ChatRequest, files: Files, how: Decoding) -> Prompt:
-    """Decodes all media of a request. Blocks: call it in a thread. Raises `ApiError`."""
+    """Decodes all media of a request. Blocks: call it in a thread. Raises `ApiError`, of which
+    `MediaRefused` brings what was found of the media."""
     prompt = Prompt()
     turns: list[Turn] = []
     for index, message in enumerate(asked.messages):
@@ -142,10 +153,10 @@ def _media(
         parts = [_part(piece, prompt) for piece in clip.slices]
         Guard(how.limits, param).unpacked(sum(array.nbytes for array in prompt.arrays))
     except MediaError as err:
-        status = 413 if err.too_large else 400
         damaged = any(finding.faults for finding in checked)
         message = f"{err}. {_NOT_AS_SENT}" if damaged else str(err)
-        raise ApiError(status, message, code=err.code, param=err.param) from err
+        found = joined(*checked, *_refused(err, Modality(kind)))
+        raise MediaRefused(err, message, (*prompt.findings, *found)) from err
     prompt.items += 1
     prompt.findings += joined(*clip.report.findings, *checked)
     return parts
@@ -156,6 +167,13 @@ def _checked(data: bytes, modality: Modality, *said: ClientDigest | None) -> Ite
     for digest in said:
         if digest is not None:
             yield examine(Detector.BITSTREAM, partial(digest.faults, data, modality))
+
+
+def _refused(err: MediaError, modality: Modality) -> Iterator[Finding]:
+    """What is only too much of it is no fault of it."""
+    if not err.too_large:
+        judge = partial(refusal.faults, modality, err.code, damaged=err.damaged)
+        yield examine(Detector.BITSTREAM, judge)
 
 
 def _name(reference: str) -> str:
