@@ -19,9 +19,10 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from monitors.contract import FaultFound
-from monitors.detectors import bitstream
+from monitors.detectors import bitstream, sound_damage
 from monitors.detectors import timeline as clocks
-from monitors.detectors.finding import Finding, examine
+from monitors.detectors.finding import Finding, examine, joined
+from monitors.detectors.sound_damage import SoundReport
 from monitors.labels import Detector
 from monitors.redlines import SchedulerLines
 from runtime.media import sync
@@ -48,7 +49,7 @@ class DecodeReport:
 
     container: str
     audio_codec: str | None = None
-    audio_errors: int = 0  # packets and frames that gave none
+    sound: SoundReport | None = None
     video: bitstream.VideoStreamReport | None = None
     timeline: clocks.ClipTimeline | None = None
     findings: tuple[Finding, ...] = ()
@@ -223,10 +224,10 @@ def _report(
     return DecodeReport(
         container=container.format.name,
         audio_codec=None if audio is None else audio.codec,
-        audio_errors=0 if audio is None else audio.errors,
+        sound=None if audio is None else audio.report,
         video=stream,
         timeline=timeline,
-        findings=tuple(_findings(video, stream, timeline)),
+        findings=joined(*_findings(video, stream, timeline, audio)),
     )
 
 
@@ -234,10 +235,13 @@ def _findings(
     video: VideoTrack | None,
     stream: bitstream.VideoStreamReport | None,
     timeline: clocks.ClipTimeline,
+    audio: AudioTrack | None,
 ) -> Iterator[Finding]:
     yield examine(Detector.TIMELINE, partial(clocks.judge, timeline))
     if video is not None and stream is not None:
         yield from video.inspection.findings(stream)
+    if audio is not None:
+        yield examine(Detector.BITSTREAM, partial(sound_damage.faults, audio.report))
 
 
 def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.ClipTimeline:
