@@ -165,7 +165,7 @@ def _media(
 def _checked(data: bytes, modality: Modality, *said: ClientDigest | None) -> Iterator[Finding]:
     """Whether an item's bytes are those that its client means, where it tells."""
     for digest in said:
-        if digest is not None:
+        if digest is not None and digest.said:
             yield examine(Detector.BITSTREAM, partial(digest.faults, data, modality))
 
 
