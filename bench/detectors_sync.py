@@ -19,7 +19,7 @@ from monitors.redlines import LadderLines
 from runtime.media import sync
 from runtime.media.fidelity import fidelity_of
 from runtime.media.glimpses import Glimpses
-from tests.faults import lips_corpus, timing_corpus
+from tests.faults import lips_corpus, meters, timing_corpus
 from tests.faults.lips_corpus import Talk
 from tests.faults.talking_head import Scene
 from tests.support import media
@@ -89,7 +89,8 @@ def lips(quick: bool) -> Iterator[Figure]:
     """Recall on talkers by the length of the clip, and what clean clips are taken for."""
     scenes = lips_corpus.scenes(8 if quick else 160)
     apart = {seconds: Tally() for seconds in lips_corpus.LENGTHS}
-    clean = {name: Tally() for name in ("in step", "dubbed", "no mouth in the picture")}
+    names = ("in step", "dubbed", "no mouth in the picture", "a level meter")
+    clean = {name: Tally() for name in names}
     errors: list[float] = []
     for scene in scenes:
         for talk in lips_corpus.apart(scene):
@@ -101,6 +102,9 @@ def lips(quick: bool) -> Iterator[Figure]:
                 clean[name].add(_lips(talk), scene.seconds)
     for talk in lips_corpus.faceless(scenes):
         clean["no mouth in the picture"].add(_lips(talk), talk.scene.seconds)
+    for screen in meters.screens(len(scenes)):
+        finding = sync.lips(_glimpses(screen.film()), FULL.sound(screen.sound(), media.CLIP_HZ))
+        clean["a level meter"].add(finding, screen.seconds)
     yield from _lips_told(apart, errors)
     yield from _lips_clean(clean)
     hits = sum(told.count(Judgement.HARD) for told in apart.values())
@@ -139,11 +143,16 @@ _SEEN: dict[Scene, Glimpses] = {}  # of the scene at hand
 def _seen(scene: Scene, film: Callable[[], bytes]) -> Glimpses:
     if scene not in _SEEN:
         _SEEN.clear()
-        _SEEN[scene] = glimpses = Glimpses()
-        with av.open(io.BytesIO(film()), "r") as container:
-            for frame in container.decode(video=0):
-                glimpses.feed(frame, (frame.time or 0.0) * 1000.0)
+        _SEEN[scene] = _glimpses(film())
     return _SEEN[scene]
+
+
+def _glimpses(film: bytes) -> Glimpses:
+    glimpses = Glimpses()
+    with av.open(io.BytesIO(film), "r") as container:
+        for frame in container.decode(video=0):
+            glimpses.feed(frame, (frame.time or 0.0) * 1000.0)
+    return glimpses
 
 
 # ---------------------------------------------------------------- in words
