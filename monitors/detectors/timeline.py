@@ -48,8 +48,9 @@ class ClipTimeline:
 
     `video_pts` are the packets', sorted. `audio_pts` are the decoded frames', and `audio_ms[i]`
     is how long frame i sounds by its sample count: a container may stretch durations over a
-    gap; `audio_peak[i]` is how loud it gets, of full scale. The starts are those of the first
-    decoded frames, after priming was dropped.
+    gap; `audio_peak[i]` is how loud it gets, of full scale. `video_start` is the first
+    packet's, as what cannot be decoded was in step too; `audio_start` is that of the first decoded
+    frame, after priming was dropped.
     `sampled_ms[i]` is the time of the frame that was taken for the grid point `grid_ms[i]`.
     """
 

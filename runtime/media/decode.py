@@ -246,12 +246,13 @@ def _findings(
 
 def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.ClipTimeline:
     samples = [] if video is None else video.samples
+    pictures = [] if video is None or video.start_ms is None else sorted(video.pts_ms)
     return clocks.ClipTimeline(
-        video_pts=np.array([] if video is None else sorted(video.pts_ms)),
+        video_pts=np.array(pictures),
         audio_pts=np.array([] if audio is None else audio.pts_ms),
         audio_ms=np.array([] if audio is None else audio.frame_ms),
         audio_peak=np.array([] if audio is None else audio.peak),
-        video_start=None if video is None else video.start_ms,
+        video_start=pictures[0] if pictures else None,
         audio_start=None if audio is None else audio.start_ms,
         sampled_ms=np.array([sample.shown_ms for sample in samples]),
         grid_ms=np.array([sample.grid_ms for sample in samples]),

@@ -5,7 +5,7 @@ import io
 import av
 import pytest
 
-from monitors.labels import Grade
+from monitors.labels import Detector, Grade
 from tests.support import media
 from tests.unit.media.decoding import audio_slices, decoded, video_slices
 
@@ -30,6 +30,14 @@ def streamed(data: bytes, from_ms: float) -> bytes:
             packet.stream = streams[packet.stream.index]
             target.mux(packet)
     return out.getvalue()
+
+
+def test_a_stream_that_is_joined_between_key_frames_has_sound_and_picture_in_step():
+    whole = streamed(media.clip(6.0, width=64, height=48), 10_000.0)
+    packets = 188 * (len(whole) // 188 * 2 // 5)
+    faults = decoded(whole[packets:]).report.faults
+    assert faults, "the pictures before its first key frame are lost"
+    assert [f.rule for f in faults if f.detector is Detector.TIMELINE] == []
 
 
 @pytest.mark.parametrize("before_ms", [500.0, 2000.0, 3500.0])
