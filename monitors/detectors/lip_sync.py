@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
+from monitors.detectors.bt1359 import ACCEPTABLE_MS, DETECTABLE_MS, beyond
 from monitors.detectors.finding import Abstained, Verdict
-from monitors.detectors.timeline import ACCEPTABLE_MS, DETECTABLE_MS, beyond
 from monitors.labels import Detector, Fault, Grade, Origin
 
 STEP_MS = 40.0

@@ -12,32 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
+from monitors.detectors import wrong_rate
+from monitors.detectors.bitstream import RATE_SLACK_MS
+from monitors.detectors.bt1359 import ACCEPTABLE_MS, DETECTABLE_MS, beyond
 from monitors.detectors.finding import Abstained, Verdict
 from monitors.labels import Detector, Fault, Grade, Origin
 
-DETECTABLE_MS = (-45.0, 125.0)  # BT.1359-1: half of all viewers notice beyond it
-ACCEPTABLE_MS = (-90.0, 185.0)  # BT.1359-1: beyond it the programme is not fit to air
 SLICE_MS = 2000.0  # S2.1
 AUDIO_GAP_MS = 90.0
 AUDIO_OVERLAP_MS = 45.0
-VIDEO_GAP_MS = 185.0
+VIDEO_GAP_MS = ACCEPTABLE_MS[1]  # what a picture that stands still lets the sound run ahead
 GRID_TOLERANCE_MS = 90.0
 CLOCK_DRIFT = 0.02  # seconds of samples against seconds of time stamps
 LENGTH_MISMATCH_MS = 400.0  # clean files end this unevenly
 
 _CONSTANT_SHARE = 0.9  # of the steps between frames are alike, in a stream of constant rate
-_RATE_SLACK_MS = 1.5  # containers may round time stamps to milliseconds
 _PAUSE_PERCENTILE, _PAUSE_TIMES = 95.0, 4.0  # a gap, in a stream of varying rate
 _SHARED_MS = 100.0  # so near to each other, gaps of both streams are one pause
 _SETTLED_FRAMES = 5  # at the end of a slice, that tell where its sound stands
 _ENDS_MS = 50.0  # padding, and how long the last frame stays: ends so near to each other are alike
 _QUIET, _QUIET_SHARE = 0.01, 0.1  # of full scale, and of the loud frames: no voice
 _LOUD_PERCENTILE = 95.0
-_LENGTH_SLACK_MS = 40.0  # what frames and padding leave open of a length
-_STANDARD_FPS = (10.0, 12.0, 12.5, 15.0, 20.0, 24.0 / 1.001, 24.0, 25.0, 30.0 / 1.001, 30.0,
-                 48.0, 50.0, 60.0 / 1.001, 60.0)  # fmt: skip
-_FPS_SLACK = 0.003
-_RATE_PAIRS = ((44.1, 48.0), (25.0, 30.0), (24.0, 30.0), (24.0, 25.0), (16.0, 24.0), (8.0, 16.0))
 
 Milliseconds = NDArray[np.float64]
 
@@ -130,14 +125,6 @@ def grid_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
     )
 
 
-def beyond(offset_ms: float, limits: tuple[float, float]) -> float | None:
-    """The limit that an offset is past; None: it is within."""
-    early, late = limits
-    if offset_ms < early:
-        return early
-    return late if offset_ms > late else None
-
-
 def _clocks(clip: ClipTimeline) -> "_Clocks | None":
     if clip.video_start is None or clip.audio_start is None:
         return None
@@ -186,7 +173,7 @@ class _Clocks:
     @cached_property
     def constant(self) -> bool:
         """Whether the picture has one frame rate, apart from gaps."""
-        slack = max(_RATE_SLACK_MS, 0.1 * self.frame_ms)
+        slack = max(RATE_SLACK_MS, 0.1 * self.frame_ms)
         return bool((np.abs(self.steps - self.frame_ms) <= slack).mean() >= _CONSTANT_SHARE)
 
     @cached_property
@@ -283,7 +270,7 @@ class _Clocks:
         slipped = [SliceOffset(s.at_ms, s.offset_ms - by) for s in self.offsets()]
         for grade, limits in ((Grade.HARD, ACCEPTABLE_MS), (Grade.SOFT, DETECTABLE_MS)):
             bad = [s for s in slipped if beyond(s.offset_ms, limits) is not None]
-            moved = [s for s in bad if abs(s.offset_ms + by - self.offset) > _RATE_SLACK_MS]
+            moved = [s for s in bad if abs(s.offset_ms + by - self.offset) > RATE_SLACK_MS]
             if moved:
                 worst = max(moved, key=lambda s: abs(s.offset_ms))
                 yield _found(
@@ -354,8 +341,9 @@ class _Clocks:
         uneven = sound - picture
         if not self.constant and uneven > 0:
             return  # how long the last frame stays is not known
-        timed = self.constant and min(sound, picture, float(np.ptp(self.clip.video_pts))) > 0
-        found = self._wrong_clock(sound, picture) if timed else None
+        span, frames = float(np.ptp(self.clip.video_pts)), len(self.clip.video_pts)
+        timed = self.constant and min(sound, picture, span) > 0
+        found = wrong_rate.explained(sound, picture, frames, span) if timed else None
         if found is not None and beyond(uneven, ACCEPTABLE_MS) is not None:
             rule, why = found
             grade = Grade.HARD if abs(uneven) > LENGTH_MISMATCH_MS else Grade.SOFT
@@ -378,30 +366,10 @@ class _Clocks:
                 limit=LENGTH_MISMATCH_MS if uneven > 0 else -LENGTH_MISMATCH_MS,
             )
 
-    def _wrong_clock(self, sound: float, picture: float) -> tuple[str, str] | None:
-        """Which rule, and in which words, explains that both last so long."""
-        for a, b in _RATE_PAIRS:
-            if min(abs(sound * a / b - picture), abs(sound * b / a - picture)) <= _LENGTH_SLACK_MS:
-                return "rate_mislabel", f"{a:g} taken for {b:g}, or reverse"
-        count = len(self.clip.video_pts)
-        fps = (count - 1) * 1000.0 / float(np.ptp(self.clip.video_pts))
-        if _standard(fps, _FPS_SLACK) is not None:
-            return None
-        meant = _standard(count * 1000.0 / sound, _LENGTH_SLACK_MS / sound)
-        if meant is None:
-            return None
-        return "video_clock", f"its {fps:.2f} frames a second were {meant:.2f} when it was recorded"
-
 
 def _unfit_from(drift: float) -> float:
     """When a clock that is off by this share has come too far from the other, ms."""
     return ACCEPTABLE_MS[drift > 0] / drift
-
-
-def _standard(fps: float, slack: float) -> float | None:
-    """The usual frame rate that this one is."""
-    nearest = min(_STANDARD_FPS, key=lambda usual: abs(fps / usual - 1.0))
-    return nearest if abs(fps / nearest - 1.0) <= slack else None
 
 
 def _found(
