@@ -126,7 +126,11 @@ class Flight:
             slices=settings.lines.scheduler,
             digests=self.ask.digests,
         )
-        self._prompt = await self._decode(how)
+        try:
+            self._prompt = await self._decode(how)
+        except turns.MediaRefused as err:
+            self.watch.judged(*err.findings)
+            raise
         self.ask = self.ask.without_content()
         self.trace.decoded(rung)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import unquote_to_bytes
 
+from monitors.detectors import refusal
 from monitors.detectors.finding import Finding, examine, joined
 from monitors.labels import Detector, Modality
 from monitors.redlines import SchedulerLines
@@ -37,6 +38,15 @@ _BASE64_PIECE = 256 * 1024  # letters; all at once, a large file would hold up e
 Files = Mapping[str, bytes]  # uploads by name, fetched media by URL
 
 
+class MediaRefused(ApiError):
+    """Media that cannot be used. `findings`: what was found of the request's media until then."""
+
+    def __init__(self, err: MediaError, message: str, findings: tuple[Finding, ...]) -> None:
+        status = 413 if err.too_large else 400
+        super().__init__(status, message, code=err.code, param=err.param)
+        self.findings = findings
+
+
 @dataclass
 class Prompt:
     """The turns of one request, the arrays they point at, and what detectors say of its media."""
@@ -44,6 +54,7 @@ class Prompt:
     turns: tuple[Turn, ...] = ()
     arrays: list[Array] = field(default_factory=list[Array])
     findings: list[Finding] = field(default_factory=list[Finding])
+    items: int = 0  # of media, so far
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,8 @@ class Decoding:
 
 
 def build(asked: ChatRequest, files: Files, how: Decoding) -> Prompt:
-    """Decodes all media of a request. Blocks: call it in a thread. Raises `ApiError`."""
+    """Decodes all media of a request. Blocks: call it in a thread. Raises `ApiError`, of which
+    `MediaRefused` brings what was found of the media."""
     prompt = Prompt()
     turns: list[Turn] = []
     for index, message in enumerate(asked.messages):
@@ -138,13 +150,14 @@ def _media(
             fps=how.fps,
             lines=how.slices,
         )
-        parts = [_part(piece, prompt.arrays) for piece in clip.slices]
+        parts = [_part(piece, prompt) for piece in clip.slices]
         Guard(how.limits, param).unpacked(sum(array.nbytes for array in prompt.arrays))
     except MediaError as err:
-        status = 413 if err.too_large else 400
         damaged = any(finding.faults for finding in checked)
         message = f"{err}. {_NOT_AS_SENT}" if damaged else str(err)
-        raise ApiError(status, message, code=err.code, param=err.param) from err
+        found = joined(*checked, *_refused(err, Modality(kind)))
+        raise MediaRefused(err, message, (*prompt.findings, *found)) from err
+    prompt.items += 1
     prompt.findings += joined(*clip.report.findings, *checked)
     return parts
 
@@ -152,8 +165,15 @@ def _media(
 def _checked(data: bytes, modality: Modality, *said: ClientDigest | None) -> Iterator[Finding]:
     """Whether an item's bytes are those that its client means, where it tells."""
     for digest in said:
-        if digest is not None:
+        if digest is not None and digest.said:
             yield examine(Detector.BITSTREAM, partial(digest.faults, data, modality))
+
+
+def _refused(err: MediaError, modality: Modality) -> Iterator[Finding]:
+    """What is only too much of it is no fault of it."""
+    if not err.too_large:
+        judge = partial(refusal.faults, modality, err.code, damaged=err.damaged)
+        yield examine(Detector.BITSTREAM, judge)
 
 
 def _name(reference: str) -> str:
@@ -161,8 +181,8 @@ def _name(reference: str) -> str:
     return reference.removeprefix(_ATTACHMENT) if reference.startswith(_ATTACHMENT) else ""
 
 
-def _part(piece: Slice, arrays: list[Array]) -> Part:
-    index = len(arrays)
+def _part(piece: Slice, prompt: Prompt) -> Part:
+    arrays, index = prompt.arrays, len(prompt.arrays)
     match piece:
         case VideoSlice():
             arrays.append(piece.frames)
@@ -174,10 +194,13 @@ def _part(piece: Slice, arrays: list[Array]) -> Part:
                 digest=piece.digest,
                 key_frame=piece.key_frame,
                 signature=piece.signature,
+                item=prompt.items,
             )
         case AudioSlice():
             arrays.append(piece.pcm)
-            return AudioPart(index=index, start_ms=piece.start_ms, digest=piece.digest)
+            return AudioPart(
+                index=index, start_ms=piece.start_ms, digest=piece.digest, item=prompt.items
+            )
         case ImageSlice():
             arrays.append(piece.pixels)
             return ImagePart(index=index, digest=piece.digest)

@@ -104,14 +104,21 @@ class Watch:
                 self._reach(Milestone.FIRST_AUDIO_PACKET, now)
 
     def finish(self, outcome: Outcome, finished: Finished | None = None) -> None:
-        """The request's one ending. `finished` is there when the engine brought it to its end."""
+        """The request's one ending, in the book whatever else cannot be written. `finished` is
+        there when the engine brought it to its end."""
         if self.over:
             return
         self.outcome = outcome
         self._close()
-        if finished is not None:
-            self._judge_clocks(finished)
-            self._note_residency(finished)
+        try:
+            if finished is not None:
+                self._judge_clocks(finished)
+                self._note_residency(finished)
+        finally:
+            self._settle(outcome, finished)
+
+    def _settle(self, outcome: Outcome, finished: Finished | None) -> None:
+        """Have it judged what was said, and the ending written then."""
         judges = self._judges(outcome, finished)
         if judges:
             self._verdicts.ask(self.stamp.resident, judges, partial(self._end, finished))
@@ -123,7 +130,12 @@ class Watch:
         self._close()
 
     def _end(self, finished: Finished | None, findings: tuple[Finding, ...] = ()) -> None:
-        self.judged(*findings)
+        try:
+            self.judged(*findings)
+        finally:
+            self._write_ending(finished)
+
+    def _write_ending(self, finished: Finished | None) -> None:
         lost = self.outcome in (Outcome.FAILED, Outcome.LOST)
         faulted = lost or any(map(counts, self._found))
         ending = RequestFinished(

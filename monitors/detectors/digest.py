@@ -4,19 +4,20 @@ from monitors.contract import FaultFound
 from monitors.labels import Detector, Fault, Grade, Modality, Origin
 
 
+def fault_of(modality: Modality) -> Fault:
+    """Pictures and video that came damaged are corrupt. A sound has no picture to be corrupt: what
+    a damaged or cut-off upload loses of it is what is said."""
+    return Fault.SPEECH_TRUNCATED if modality is Modality.AUDIO else Fault.VIDEO_CORRUPT
+
+
 def faults(modality: Modality, algorithm: str, said: bytes, came: bytes) -> tuple[FaultFound, ...]:
     """A hard input fault where both digests differ: something between the client and here changed
-    its media, though every bit of what is left may decode.
-
-    Pictures and video are corrupt then. A sound has no picture to be corrupt: what a damaged or
-    cut-off upload loses of it is what is said.
-    """
+    its media, though every bit of what is left may decode."""
     if said == came:
         return ()
-    sound = modality is Modality.AUDIO
     return (
         FaultFound(
-            fault=Fault.SPEECH_TRUNCATED if sound else Fault.VIDEO_CORRUPT,
+            fault=fault_of(modality),
             grade=Grade.HARD,
             origin=Origin.INPUT,
             detector=Detector.BITSTREAM,

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
+from monitors.detectors.bt1359 import ACCEPTABLE_MS, DETECTABLE_MS, beyond
 from monitors.detectors.finding import Abstained, Verdict
-from monitors.detectors.timeline import ACCEPTABLE_MS, DETECTABLE_MS, beyond
 from monitors.labels import Detector, Fault, Grade, Origin
 
 STEP_MS = 40.0
@@ -36,6 +36,9 @@ _LIKELY_LEAD = 3.8  # worth showing
 
 _ALIKE = 0.7  # of the best fit
 _LARGEST_MOUTH = 0.1  # of the picture: a lit frame around whoever speaks is more
+_AROUND = 3  # cells; a face moves around its mouth, a screen around a meter does not
+_STILL_SHARE = 0.02  # of the moments: a cell that changes less often stands still
+_TOO_WELL = 0.93  # no mouth follows its voice so well: 0.88 at most
 _MOST_FIT = 0.999  # Fisher's scale has no end at 1
 
 Signal = NDArray[np.float64]
@@ -90,12 +93,20 @@ def estimate(level_db: Signal, luma: NDArray[np.uint8]) -> Estimate | Abstained:
     quiet, loud = np.percentile(level_db, (10.0, 95.0))
     if loud < _LEAST_LEVEL_DB or loud - quiet < _LEAST_DB:
         return Abstained("no voice: the sound does not rise and fall as speech does")
-    moving = _moving_parts(luma)
+    moving, places = _moving_parts(luma)
     if not moving.shape[1]:
         return Abstained("nothing moves in the picture")
     heard = _steady(_fast(np.maximum(level_db, level_db.max() - _RANGE_DB)[:, None]))
     fits = _correlations(heard[:, 0], moving)
-    return _standing_out(fits, parts=(luma.shape[1] - 1) * (luma.shape[2] - 1))
+    found = _standing_out(fits, parts=(luma.shape[1] - 1) * (luma.shape[2] - 1))
+    if isinstance(found, Abstained):
+        return found
+    told, part = found
+    if told.fit > _TOO_WELL:
+        return Abstained("what follows the voice follows it too well: no mouth")
+    if _stands_alone(luma, int(places[part])):
+        return Abstained("what follows the voice moves in a picture that stands still: no mouth")
+    return told
 
 
 def _part(signals: LipSignals, start: int, stop: int) -> Verdict:
@@ -135,15 +146,30 @@ def _faults(found: Estimate, at_ms: float, *, certain: bool) -> tuple[FaultFound
     )
 
 
-def _moving_parts(luma: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """How dark each part of the picture is, `(n, parts)`, slow changes apart. Parts are of 2x2
-    cells and overlap, so that a mouth between two is whole in a third. Those that stand still are
-    left out."""
+def _stands_alone(luma: NDArray[np.uint8], place: int) -> bool:
+    """Whether nothing moves around one part of the picture."""
+    row, column = divmod(place, luma.shape[2] - 1)
+    top, left = max(0, row - _AROUND), max(0, column - _AROUND)
+    near = luma[:, top : row + 2 + _AROUND, left : column + 2 + _AROUND]
+    around = np.ones(near.shape[1:], dtype=bool)
+    # The part, and the cells that it touches: pictures are scaled, and edges run over.
+    around[max(0, row - 1 - top) : row - top + 3, max(0, column - 1 - left) : column - left + 3] = (
+        False
+    )
+    changed = (near[1:, around] != near[:-1, around]).mean(0)
+    return bool((changed < _STILL_SHARE).mean() > 0.5)
+
+
+def _moving_parts(luma: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """How dark each part of the picture is, `(n, parts)`, slow changes apart, and which part of
+    the picture each is. Parts are of 2x2 cells and overlap, so that a mouth between two is whole
+    in a third. Those that stand still are left out."""
     cells = luma.astype(np.float32)
     rows = cells[:, :-1] + cells[:, 1:]
     parts = (rows[:, :, :-1] + rows[:, :, 1:]).reshape(len(cells), -1) * -0.25
     varied = _steady(_fast(parts))
-    return varied[:, varied.std(0) > _LEAST_LUMA]
+    places = np.flatnonzero(varied.std(0) > _LEAST_LUMA)
+    return varied[:, places], places
 
 
 def _fast(signals: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -171,10 +197,10 @@ def _correlations(heard: NDArray[np.float32], moving: NDArray[np.float32]) -> ND
     return fits.astype(np.float32, copy=False)
 
 
-def _standing_out(fits: NDArray[np.float32], parts: int) -> Estimate | Abstained:
-    """The lag whose best part fits best, by either sign: what brightens with the voice, a level
-    meter say, must not be taken for a mouth that darkens between its beats. `parts`: of the whole
-    picture, of which a mouth is a small share."""
+def _standing_out(fits: NDArray[np.float32], parts: int) -> tuple[Estimate, int] | Abstained:
+    """The lag whose best part fits best, and which part that is, by either sign: what brightens
+    with the voice, a level meter say, must not be taken for a mouth that darkens between its
+    beats. `parts`: of the whole picture, of which a mouth is a small share."""
     count = len(fits)
     either = np.abs(fits)
     best = either.max(1)
@@ -191,4 +217,4 @@ def _standing_out(fits: NDArray[np.float32], parts: int) -> Estimate | Abstained
     between = 0.5 * (before - after) / bend if bend < 0 else 0.0
     signed = lag - count if lag > count // 2 else lag
     apart_z = np.arctanh(min(peak, _MOST_FIT)) - np.arctanh(min(others, _MOST_FIT))
-    return Estimate((signed + between) * STEP_MS, peak, float(apart_z) * count**0.5)
+    return Estimate((signed + between) * STEP_MS, peak, float(apart_z) * count**0.5), part

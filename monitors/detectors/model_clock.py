@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from monitors.contract import FaultFound, Wire
-from monitors.detectors.timeline import ACCEPTABLE_MS, DETECTABLE_MS, beyond
+from monitors.detectors.bt1359 import ACCEPTABLE_MS, DETECTABLE_MS, beyond
 from monitors.labels import Detector, Fault, Grade, Modality, Origin
 
 _ROUNDING_MS = 0.01  # of floating point

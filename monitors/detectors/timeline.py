@@ -12,29 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
+from monitors.detectors import wrong_rate
+from monitors.detectors.bitstream import RATE_SLACK_MS
+from monitors.detectors.bt1359 import ACCEPTABLE_MS, DETECTABLE_MS, beyond
 from monitors.detectors.finding import Abstained, Verdict
 from monitors.labels import Detector, Fault, Grade, Origin
 
-DETECTABLE_MS = (-45.0, 125.0)  # BT.1359-1: half of all viewers notice beyond it
-ACCEPTABLE_MS = (-90.0, 185.0)  # BT.1359-1: beyond it the programme is not fit to air
 SLICE_MS = 2000.0  # S2.1
 AUDIO_GAP_MS = 90.0
 AUDIO_OVERLAP_MS = 45.0
-VIDEO_GAP_MS = 185.0
+VIDEO_GAP_MS = ACCEPTABLE_MS[1]  # what a picture that stands still lets the sound run ahead
 GRID_TOLERANCE_MS = 90.0
 CLOCK_DRIFT = 0.02  # seconds of samples against seconds of time stamps
 LENGTH_MISMATCH_MS = 400.0  # clean files end this unevenly
 
 _CONSTANT_SHARE = 0.9  # of the steps between frames are alike, in a stream of constant rate
-_RATE_SLACK_MS = 1.5  # containers may round time stamps to milliseconds
 _PAUSE_PERCENTILE, _PAUSE_TIMES = 95.0, 4.0  # a gap, in a stream of varying rate
 _SHARED_MS = 100.0  # so near to each other, gaps of both streams are one pause
 _SETTLED_FRAMES = 5  # at the end of a slice, that tell where its sound stands
-_LENGTH_SLACK_MS = 40.0  # what frames and padding leave open of a length
-_STANDARD_FPS = (10.0, 12.0, 12.5, 15.0, 20.0, 24.0 / 1.001, 24.0, 25.0, 30.0 / 1.001, 30.0,
-                 48.0, 50.0, 60.0 / 1.001, 60.0)  # fmt: skip
-_FPS_SLACK = 0.003
-_RATE_PAIRS = ((44.1, 48.0), (25.0, 30.0), (24.0, 30.0), (24.0, 25.0), (16.0, 24.0), (8.0, 16.0))
+_ENDS_MS = 50.0  # padding, and how long the last frame stays: ends so near to each other are alike
+_QUIET, _QUIET_SHARE = 0.01, 0.1  # of full scale, and of the loud frames: no voice
+_LOUD_PERCENTILE = 95.0
 
 Milliseconds = NDArray[np.float64]
 
@@ -45,13 +43,16 @@ class ClipTimeline:
 
     `video_pts` are the packets', sorted. `audio_pts` are the decoded frames', and `audio_ms[i]`
     is how long frame i sounds by its sample count: a container may stretch durations over a
-    gap. The starts are those of the first decoded frames, after priming was dropped.
+    gap; `audio_peak[i]` is how loud it gets, of full scale. `video_start` is the first
+    packet's, as what cannot be decoded was in step too; `audio_start` is that of the first decoded
+    frame, after priming was dropped.
     `sampled_ms[i]` is the time of the frame that was taken for the grid point `grid_ms[i]`.
     """
 
     video_pts: Milliseconds
     audio_pts: Milliseconds
     audio_ms: Milliseconds
+    audio_peak: NDArray[np.float64]
     video_start: float | None
     audio_start: float | None
     sampled_ms: Milliseconds
@@ -124,14 +125,6 @@ def grid_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
     )
 
 
-def beyond(offset_ms: float, limits: tuple[float, float]) -> float | None:
-    """The limit that an offset is past; None: it is within."""
-    early, late = limits
-    if offset_ms < early:
-        return early
-    return late if offset_ms > late else None
-
-
 def _clocks(clip: ClipTimeline) -> "_Clocks | None":
     if clip.video_start is None or clip.audio_start is None:
         return None
@@ -154,6 +147,12 @@ class _Clocks:
         return self.audio_start - self.video_start
 
     @cached_property
+    def grown(self) -> float:
+        """How much further the sound is from the picture where both end than where they start."""
+        picture = float(self.clip.video_pts[-1]) + self.frame_ms
+        return float(self.ends[-1]) - picture - self.offset
+
+    @cached_property
     def ends(self) -> Milliseconds:
         """When each frame of sound ends by its samples."""
         return self.clip.audio_pts + self.clip.audio_ms
@@ -174,7 +173,7 @@ class _Clocks:
     @cached_property
     def constant(self) -> bool:
         """Whether the picture has one frame rate, apart from gaps."""
-        slack = max(_RATE_SLACK_MS, 0.1 * self.frame_ms)
+        slack = max(RATE_SLACK_MS, 0.1 * self.frame_ms)
         return bool((np.abs(self.steps - self.frame_ms) <= slack).mean() >= _CONSTANT_SHARE)
 
     @cached_property
@@ -200,10 +199,20 @@ class _Clocks:
         return found
 
     @cached_property
+    def holes(self) -> NDArray[np.intp]:
+        """Joints where sound is missing but goes on at its true time: lost packets, or silence
+        that an encoder left out. Had all that follows moved instead, the sound would end later."""
+        wide = np.flatnonzero(self.gaps > AUDIO_GAP_MS)
+        wide = wide[~np.isin(wide, list(self.pauses))]
+        moved = abs(self.grown - float(self.gaps[wide].sum())) <= _ENDS_MS
+        return wide[:0] if moved else wide
+
+    @cached_property
     def slip(self) -> Milliseconds:
         """How far each frame of sound stands from where the samples before it end."""
         apart = self.gaps.copy()
         apart[list(self.pauses)] = 0.0
+        apart[self.holes] = 0.0
         return np.concatenate([[0.0], np.cumsum(apart)])
 
     def offsets(self) -> Iterator[SliceOffset]:
@@ -214,19 +223,25 @@ class _Clocks:
 
     # ------------------------------------------------------------ rules
     def start(self) -> Iterator[FaultFound]:
+        """A stream that starts later may have nothing to show before, as a camera that warms up:
+        it was moved for certain where it ends as much later too."""
         limit = beyond(self.offset, ACCEPTABLE_MS)
         if limit is not None:
             early, late = ACCEPTABLE_MS
+            moved = abs(self.grown) <= _ENDS_MS
             yield _found(
                 "start_offset",
-                f"audio starts {self.offset:+.0f} ms from video; "
+                f"audio starts {self.offset:+.0f} ms from video and ends "
+                f"{self.offset + self.grown:+.0f} ms from it; "
                 f"acceptable {early:+.0f} to {late:+.0f}",
+                Grade.HARD if moved else Grade.SOFT,
                 at_ms=max(self.audio_start, self.video_start),
                 value=self.offset,
                 limit=limit,
             )
 
     def sound_joints(self) -> Iterator[FaultFound]:
+        """Silence that was left out is no loss: it shows, where the sound before it was silent."""
         alone = np.delete(np.arange(len(self.gaps)), list(self.pauses))
         if not len(alone):
             return
@@ -234,11 +249,20 @@ class _Clocks:
             ("audio_gap", self.gaps, AUDIO_GAP_MS),
             ("audio_overlap", -self.gaps, AUDIO_OVERLAP_MS),
         ):
-            worst = int(alone[joints[alone].argmax()])
-            if joints[worst] > limit:
+            wide = alone[joints[alone] > limit]
+            heard = wide[~self._left_out(wide)]
+            grade, of = (Grade.HARD, heard) if len(heard) else (Grade.SOFT, wide)
+            if len(of):
+                worst = int(of[joints[of].argmax()])
                 at = float(self.ends[worst])
                 detail = f"{joints[worst]:.0f} ms at {at:.0f} ms; at most {limit:.0f}"
-                yield _found(rule, detail, at_ms=at, value=float(joints[worst]), limit=limit)
+                yield _found(rule, detail, grade, at_ms=at, value=float(joints[worst]), limit=limit)
+
+    def _left_out(self, joints: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which joints an encoder may have made that sends nothing while nobody speaks."""
+        peak = self.clip.audio_peak
+        quiet = max(_QUIET, _QUIET_SHARE * float(np.percentile(peak, _LOUD_PERCENTILE)))
+        return np.isin(joints, self.holes) & (peak[joints] <= quiet)
 
     def slices(self) -> Iterator[FaultFound]:
         """The first slice whose sound has slipped too far; a bad start has its own rule."""
@@ -246,7 +270,7 @@ class _Clocks:
         slipped = [SliceOffset(s.at_ms, s.offset_ms - by) for s in self.offsets()]
         for grade, limits in ((Grade.HARD, ACCEPTABLE_MS), (Grade.SOFT, DETECTABLE_MS)):
             bad = [s for s in slipped if beyond(s.offset_ms, limits) is not None]
-            moved = [s for s in bad if abs(s.offset_ms + by - self.offset) > _RATE_SLACK_MS]
+            moved = [s for s in bad if abs(s.offset_ms + by - self.offset) > RATE_SLACK_MS]
             if moved:
                 worst = max(moved, key=lambda s: abs(s.offset_ms))
                 yield _found(
@@ -262,6 +286,8 @@ class _Clocks:
                 return
 
     def picture_gap(self) -> Iterator[FaultFound]:
+        """A screen on which nothing happens, or a camera that skips, stands still and goes on at
+        its true time: hard where what follows was moved, so that the picture ends later."""
         shared = set(self.pauses.values())
         if shared:
             at = float(self.clip.video_pts[min(shared)])
@@ -280,7 +306,9 @@ class _Clocks:
             worst = max(alone, key=lambda step: self.steps[step])
             at, gap = float(self.clip.video_pts[worst]), float(self.steps[worst]) - self.frame_ms
             detail = f"{gap:.0f} ms more than a frame after {at:.0f} ms; at most {VIDEO_GAP_MS:.0f}"
-            yield _found("video_gap", detail, at_ms=at, value=gap, limit=VIDEO_GAP_MS)
+            missing = float((self.steps[alone] - self.frame_ms).sum())
+            grade = Grade.HARD if abs(self.grown + missing) <= _ENDS_MS else Grade.SOFT
+            yield _found("video_gap", detail, grade, at_ms=at, value=gap, limit=VIDEO_GAP_MS)
 
     def rates(self) -> Iterator[FaultFound]:
         """A wrong clock: packets that lie closer or wider than they sound, or a mislabelled rate.
@@ -305,7 +333,7 @@ class _Clocks:
     def _whole(self) -> bool:
         """Whether both streams go on from end to end, so that their lengths say something."""
         slipped = beyond(float(self.slip[-1]), DETECTABLE_MS) is not None
-        return not (slipped or len(self.stills) or self.pauses)
+        return not (slipped or len(self.stills) or len(self.holes) or self.pauses)
 
     def _lengths(self) -> Iterator[FaultFound]:
         sound = float(self.clip.audio_ms.sum())
@@ -313,7 +341,9 @@ class _Clocks:
         uneven = sound - picture
         if not self.constant and uneven > 0:
             return  # how long the last frame stays is not known
-        found = self._wrong_clock(sound, picture) if self.constant else None
+        span, frames = float(np.ptp(self.clip.video_pts)), len(self.clip.video_pts)
+        timed = self.constant and min(sound, picture, span) > 0
+        found = wrong_rate.explained(sound, picture, frames, span) if timed else None
         if found is not None and beyond(uneven, ACCEPTABLE_MS) is not None:
             rule, why = found
             grade = Grade.HARD if abs(uneven) > LENGTH_MISMATCH_MS else Grade.SOFT
@@ -336,30 +366,10 @@ class _Clocks:
                 limit=LENGTH_MISMATCH_MS if uneven > 0 else -LENGTH_MISMATCH_MS,
             )
 
-    def _wrong_clock(self, sound: float, picture: float) -> tuple[str, str] | None:
-        """Which rule, and in which words, explains that both last so long."""
-        for a, b in _RATE_PAIRS:
-            if min(abs(sound * a / b - picture), abs(sound * b / a - picture)) <= _LENGTH_SLACK_MS:
-                return "rate_mislabel", f"{a:g} taken for {b:g}, or reverse"
-        count = len(self.clip.video_pts)
-        fps = (count - 1) * 1000.0 / float(self.clip.video_pts[-1] - self.clip.video_pts[0])
-        if _standard(fps, _FPS_SLACK) is not None:
-            return None
-        meant = _standard(count * 1000.0 / sound, _LENGTH_SLACK_MS / sound)
-        if meant is None:
-            return None
-        return "video_clock", f"its {fps:.2f} frames a second were {meant:.2f} when it was recorded"
-
 
 def _unfit_from(drift: float) -> float:
     """When a clock that is off by this share has come too far from the other, ms."""
     return ACCEPTABLE_MS[drift > 0] / drift
-
-
-def _standard(fps: float, slack: float) -> float | None:
-    """The usual frame rate that this one is."""
-    nearest = min(_STANDARD_FPS, key=lambda usual: abs(fps / usual - 1.0))
-    return nearest if abs(fps / nearest - 1.0) <= slack else None
 
 
 def _found(

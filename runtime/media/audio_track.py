@@ -7,6 +7,7 @@ from av.error import FFmpegError
 from av.packet import Packet
 from numpy.typing import NDArray
 
+from monitors.detectors.sound_damage import SoundReport
 from runtime.media.fidelity import Fidelity
 from runtime.media.limits import Guard
 from runtime.media.track import Track
@@ -19,31 +20,42 @@ class AudioTrack(Track):
 
     def __init__(self, stream: AudioStream, origin_ms: float, guard: Guard) -> None:
         super().__init__(stream, origin_ms, guard)
-        self.errors = 0  # packets and frames that gave nothing
+        self._packets = 0
+        self._lost_ms: list[float | None] = []  # of packets and frames that gave nothing
         self._stream = stream
         self._hz = stream.codec_context.sample_rate
         self._pieces: list[NDArray[np.float32]] = []
         self._samples = 0  # at the stream's own rate
         self.pts_ms: list[float] = []  # of the decoded frames
         self.frame_ms: list[float] = []  # how long each sounds
+        self.peak: list[float] = []  # how loud each gets, of full scale
 
     def feed(self, packet: Packet | None) -> None:
         """Decodes one packet, or with None what the decoder still holds; damage is counted.
 
         Raises `MediaError` beyond a limit.
         """
+        at_ms = None
+        if packet is not None and packet.size:
+            self._packets += 1
+            at_ms = None if packet.pts is None else self._at(packet.pts)
         try:
             frames = self._stream.decode(packet)
         except FFmpegError:
-            self.errors += 1
+            self._lost_ms.append(at_ms)
             return
         for frame in frames:
             self._take(frame)
 
     def broke_off(self) -> None:
         """The demuxer could read no further."""
-        self.errors += 1
+        self._lost_ms.append(self.end_ms)
         self.feed(None)
+
+    @property
+    def report(self) -> SoundReport:
+        """What could not be read."""
+        return SoundReport(self._packets, tuple(self._lost_ms))
 
     @property
     def end_ms(self) -> float:
@@ -58,14 +70,15 @@ class AudioTrack(Track):
 
     def _take(self, frame: AudioFrame) -> None:
         pcm = _mono(frame)
-        if pcm is None or frame.pts is None or frame.sample_rate != self._hz:
-            self.errors += 1
+        ms = None if frame.pts is None else self._at(frame.pts)
+        if pcm is None or ms is None or frame.sample_rate != self._hz:
+            self._lost_ms.append(ms)
             return
-        ms = self._at(frame.pts)
         if self.start_ms is None:
             self.start_ms = ms
         self.pts_ms.append(ms)
         self.frame_ms.append(frame.samples * 1000.0 / self._hz)
+        self.peak.append(float(np.abs(pcm).max(initial=0.0)))
         self._place(pcm, round(ms * self._hz / 1000.0))
 
     def _place(self, pcm: NDArray[np.float32], position: int) -> None:

@@ -19,9 +19,10 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
-from monitors.detectors import bitstream, operations
+from monitors.detectors import bitstream, operations, sound_damage
 from monitors.detectors import timeline as clocks
 from monitors.detectors.finding import Finding, Gathering, Verdict, examine, joined
+from monitors.detectors.sound_damage import SoundReport
 from monitors.labels import Detector
 from monitors.redlines import SchedulerLines
 from runtime.media.audio_track import AudioTrack
@@ -36,6 +37,7 @@ __all__ = ["Clip", "DecodeReport", "Kind", "MediaError", "MediaProblem", "decode
 # Self-contained formats only: a playlist could name files or addresses of this machine.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,avi,wav,mp3,flac,ogg,aac"
 SAMPLE_RATES = range(4_000, 192_001)
+PRIMING_MS = 100.0  # an encoder's samples before time 0 last less; they are cut away
 
 Kind = Literal["audio", "video", "image"]
 
@@ -46,7 +48,7 @@ class DecodeReport:
 
     container: str
     audio_codec: str | None = None
-    audio_errors: int = 0  # packets and frames that gave none
+    sound: SoundReport | None = None
     video: bitstream.VideoStreamReport | None = None
     findings: tuple[Finding, ...] = ()
     """Damage the client's clip brought with it (origin input), and errors of our own sampling
@@ -194,8 +196,13 @@ def _prepare(stream: VideoStream | AudioStream, guard: Guard) -> None:
 
 
 def _origin_ms(container: InputContainer) -> float:
-    """Time 0 of the millisecond axis: where the earliest stream starts, priming aside."""
-    return max(0.0, (container.start_time or 0) * 1000.0 / av.time_base)
+    """Time 0 of the millisecond axis: where the earliest stream starts, priming aside.
+
+    Far below 0 it is a start like any other: a transport stream's clock goes round, and what came
+    before that is given negative times.
+    """
+    start_ms = (container.start_time or 0) * 1000.0 / av.time_base
+    return 0.0 if -PRIMING_MS <= start_ms < 0.0 else start_ms
 
 
 def _declared_ms(container: InputContainer) -> float | None:
@@ -232,13 +239,18 @@ def _report(
     stream = None if video is None else video.report(clip_ms)
     clock = examine(Detector.TIMELINE, partial(_judge_clocks, video, audio))
     seen = () if video is None or stream is None else video.inspection.findings(stream)
+    heard = () if audio is None else (_judge_sound(audio.report),)
     return DecodeReport(
         container=container.format.name,
         audio_codec=None if audio is None else audio.codec,
-        audio_errors=0 if audio is None else audio.errors,
+        sound=None if audio is None else audio.report,
         video=stream,
-        findings=(clock, *seen),
+        findings=joined(clock, *seen, *heard),
     )
+
+
+def _judge_sound(report: SoundReport) -> Finding:
+    return examine(Detector.BITSTREAM, partial(sound_damage.faults, report))
 
 
 def _judge_clocks(video: VideoTrack | None, audio: AudioTrack | None) -> Verdict:
@@ -247,11 +259,13 @@ def _judge_clocks(video: VideoTrack | None, audio: AudioTrack | None) -> Verdict
 
 def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.ClipTimeline:
     samples = [] if video is None else video.samples
+    pictures = [] if video is None or video.start_ms is None else sorted(video.pts_ms)
     return clocks.ClipTimeline(
-        video_pts=np.array([] if video is None else sorted(video.pts_ms)),
+        video_pts=np.array(pictures),
         audio_pts=np.array([] if audio is None else audio.pts_ms),
         audio_ms=np.array([] if audio is None else audio.frame_ms),
-        video_start=None if video is None else video.start_ms,
+        audio_peak=np.array([] if audio is None else audio.peak),
+        video_start=pictures[0] if pictures else None,
         audio_start=None if audio is None else audio.start_ms,
         sampled_ms=np.array([sample.shown_ms for sample in samples]),
         grid_ms=np.array([sample.grid_ms for sample in samples]),

@@ -21,6 +21,7 @@ class MediaProblem(StrEnum):
     TOO_SLOW = "media_too_slow"
 
 
+_DAMAGED = (MediaProblem.NOT_MEDIA, MediaProblem.NO_FRAMES)
 _TOO_LARGE = (
     MediaProblem.TOO_LONG,
     MediaProblem.TOO_MANY_PIXELS,
@@ -37,6 +38,11 @@ class MediaError(ValueError):
         self.message = message
         self.param = param
         self.code = code
+
+    @property
+    def damaged(self) -> bool:
+        """True where the bytes are broken or cut off, as far as can be told."""
+        return self.code in _DAMAGED
 
     @property
     def too_large(self) -> bool:

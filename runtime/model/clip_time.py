@@ -10,10 +10,15 @@ from runtime.model.timeline import to_ms
 
 class ClipTime:
     """`base`: the position of the clip's time 0. Measures positions as they were given out,
-    whatever computed them."""
+    whatever computed them.
 
-    def __init__(self, base: int, units_per_s: float) -> None:
+    `zero`: where time 0 of the clip's item stands, if another part of that item came before: an
+    item that was torn into several clips must not be measured by the clock of each.
+    """
+
+    def __init__(self, base: int, units_per_s: float, zero: int | None = None) -> None:
         self.base = base
+        self._zero = base if zero is None else zero
         self.worst: ClockError | None = None
         self._units_per_s = units_per_s
         self._starts: dict[Modality, list[float]] = {}  # errors where slices start
@@ -22,7 +27,9 @@ class ClipTime:
         self, modality: Modality, times_ms: NDArray[np.float64], positions: NDArray[np.int64]
     ) -> None:
         """One slice: true times and time positions of its grids or tokens, both `(n,)`."""
-        errors = np.array([to_ms(at - self.base, self._units_per_s) for at in positions]) - times_ms
+        errors = (
+            np.array([to_ms(at - self._zero, self._units_per_s) for at in positions]) - times_ms
+        )
         self._starts.setdefault(modality, []).append(float(errors[0]))
         worst = int(np.abs(errors).argmax())
         if self.worst is None or abs(errors[worst]) > abs(self.worst.error_ms):

@@ -1,4 +1,4 @@
-"""Which neighbouring slices of a turn belong to one clip, told by their times alone."""
+"""Which neighbouring slices of a turn belong to one clip: those of one item."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,11 @@ class Clip:
     """Slices of one media item on one millisecond axis, in the order of their tokens."""
 
     slices: tuple[Slice, ...]
+
+    @property
+    def item(self) -> int | None:
+        """Which media item of the request it is; None where the slices do not tell."""
+        return self.slices[0].item
 
     @property
     def modalities(self) -> frozenset[Modality]:
@@ -36,9 +41,11 @@ def modality_of(part: Part) -> Modality:
 def group(parts: Sequence[Part]) -> Iterator[TextPart | ImagePart | Clip]:
     """Text and images as they stand; runs of slices as clips.
 
-    A slice goes on with the clip before it while time does: not before the last slice, later
-    than the last of its own kind, and sound behind the pictures of the same moment. Else it
-    starts a new clip. An empty text between two items keeps them apart.
+    Slices of one item are one clip, wherever in it they start: pictures stand before the sound of
+    their stretch, and the first of them may come later than that sound. Slices that name no item
+    go on with the clip before them while time does: not before the last slice, later than the
+    last of their own kind, and sound behind the pictures of the same moment; an empty text keeps
+    two of them apart.
     """
     clip: list[Slice] = []
     for part in parts:
@@ -56,6 +63,8 @@ def group(parts: Sequence[Part]) -> Iterator[TextPart | ImagePart | Clip]:
 
 def _goes_on(clip: Sequence[Slice], part: Slice) -> bool:
     last = clip[-1]
+    if part.item is not None or last.item is not None:
+        return part.item == last.item
     own = [earlier.start_ms for earlier in clip if type(earlier) is type(part)]
     if part.start_ms == last.start_ms:
         return isinstance(last, VideoPart) and isinstance(part, AudioPart)

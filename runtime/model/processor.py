@@ -25,8 +25,7 @@ class Processor:
     inside such a clip differs: each slice of video stands before the audio slices of its time,
     so that a cache block holds one modality. Every token keeps the position of its own time.
 
-    Neighbouring slices are one clip while time goes on; an empty `TextPart` between two media
-    items keeps them apart.
+    Neighbouring slices of one media item are one clip (`runtime.model.clips`).
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -82,7 +81,8 @@ class Processor:
         vision = self._vision if Modality.VIDEO in clip.modalities else ()
         audio = self._audio if Modality.AUDIO in clip.modalities else ()
         builder.text([*vision[:1], *audio[:1]])
-        time = ClipTime(builder.next_position, self._figures.units_per_s)
+        base = builder.next_position
+        time = ClipTime(base, self._figures.units_per_s, builder.zero_of(clip.item, base))
         for part in clip.slices:
             if isinstance(part, AudioPart):
                 self._add_audio(builder, part, arrays, time, audio_shift_ms)

@@ -68,6 +68,7 @@ class PromptBuilder:
         self._user: list[NDArray[np.bool_]] = []
         self._segments: list[Segment] = []
         self._clips: list[ClipTime] = []
+        self._zeros: dict[int, int] = {}  # of each media item, by its number
         self._length = 0
 
     def text(self, ids: Sequence[int]) -> None:
@@ -96,6 +97,10 @@ class PromptBuilder:
         stop = self._length + tokens
         self._segments.append(Segment(modality, self._length, stop, part, media))
         self._append(np.full(tokens, pad_id, np.int64), modality, positions)
+
+    def zero_of(self, item: int | None, base: int) -> int:
+        """Where time 0 of a media item stands: at `base`, unless a part of it came before."""
+        return base if item is None else self._zeros.setdefault(item, base)
 
     def stood(self, clip: ClipTime) -> None:
         """Note how far a clip's tokens stand from their times."""

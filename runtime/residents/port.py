@@ -41,6 +41,7 @@ class AudioPart(Wire, frozen=True, tag="audio"):
     index: int
     start_ms: int
     digest: str  # chained over the slices of one item, after the fidelity transform
+    item: int | None = None  # which media item of its request; None: told by the times alone
 
 
 class VideoPart(Wire, frozen=True, tag="video"):
@@ -56,6 +57,7 @@ class VideoPart(Wire, frozen=True, tag="video"):
     digest: str
     key_frame: bool  # holds the first key frame of its item: prefilling it is a milestone
     signature: tuple[int, ...] = ()  # block means, to check what the engine received
+    item: int | None = None  # as of `AudioPart`
 
 
 class ImagePart(Wire, frozen=True, tag="image"):
@@ -74,7 +76,7 @@ class Turn(Wire, frozen=True):
 
 
 class Generate(Wire, frozen=True, tag="generate"):
-    """One request. Slices of one clip stand in time order, audio after video of the same time."""
+    """One request. Slices of a clip stand in time order, audio after video of the same stretch."""
 
     request_id: str
     session: str

@@ -6,7 +6,7 @@ one encoding serves many items. Offsets are audio minus video, in milliseconds: 
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -69,6 +69,45 @@ def spoken(seconds: float, voice: str) -> Pcm:
     text = soxr.resample(media.speech(TEXTS[voice], voice), SPEECH_HZ, CLIP_HZ).astype("f4")
     wanted = round(seconds * CLIP_HZ)
     return np.tile(text, wanted // len(text) + 1)[:wanted]
+
+
+def with_silence_left_out(source: Source, at_ms: float, for_ms: float) -> bytes:
+    """Nobody speaks for a while, and the encoder sends nothing of it but a packet now and then:
+    what comes after stands at its true time."""
+    pcm = spoken(source.seconds, source.voice).copy()
+    pcm[round(at_ms * CLIP_HZ / 1000) : round((at_ms + for_ms) * CLIP_HZ / 1000)] = 0.0
+    clip = media.video_file(
+        media.frames(round(source.seconds * source.fps), *SIZE),
+        [round(i * 1000 / source.fps) for i in range(round(source.seconds * source.fps))],
+        pcm,
+        size=SIZE,
+        fps=source.fps,
+        container=source.container,
+    )
+
+    def leave_out(kind: str, index: int, at: float) -> float | None:
+        silent = at_ms + 100.0 <= at < at_ms + for_ms - 100.0
+        return None if kind == "audio" and silent and index % 20 else at
+
+    return retimed(clip, source.container, leave_out)
+
+
+def late_camera(source: Source, from_ms: float) -> Source:
+    """The same with a camera that shows nothing before `from_ms`; both end together."""
+    times = (round(i * 1000 / source.fps) for i in range(round(source.seconds * source.fps)))
+    return replace(source, times_ms=tuple(at for at in times if at >= from_ms))
+
+
+def idle_screen(seconds: float, seed: int) -> tuple[int, ...]:
+    """Frame times of a shared screen: 30 a second, but for two stretches where nothing moves."""
+    rng = np.random.default_rng(seed)
+    first, second = rng.uniform(0.1, 0.4) * seconds * 1000, rng.uniform(0.5, 0.7) * seconds * 1000
+    lasting = rng.uniform(300.0, 1500.0, 2)
+    return tuple(
+        at
+        for at in range(0, round(seconds * 1000), 33)
+        if not (first < at < first + lasting[0] or second < at < second + lasting[1])
+    )
 
 
 def uneven_times(seconds: float, seed: int) -> tuple[int, ...]:

@@ -17,7 +17,8 @@ Draw = np.random.Generator
 @dataclass(frozen=True, eq=False)
 class Kind:
     """One way to go wrong. `desync`: sound and picture end up further apart than BT.1359 accepts,
-    and the time stamps or lengths hold enough to know it for certain."""
+    and the time stamps or lengths hold enough to know it for certain. Lost packets move nothing:
+    of a picture the stamps look like a still screen's, of a pause like silence left out."""
 
     name: str
     make: Callable[[Source, Draw], bytes]
@@ -124,8 +125,8 @@ FAULTS = (
     Kind("picture jumps", _jump("video")),
     Kind("sound packed too close", _squeeze),
     Kind("small slips that add up", _stutter),
-    Kind("lost sound packets", _lost_sound),
-    Kind("stalled picture", _stall),
+    Kind("lost sound packets", _lost_sound, desync=False),
+    Kind("stalled picture", _stall, desync=False),
     Kind("wrong sample rate", _sample_rate),
     Kind("wrong frame rate", _frame_rate),
     Kind("wrong sample rate, 4 s", _short_mislabel, desync=False, seconds=4.0),
@@ -179,6 +180,20 @@ def _lost_frames(source: Source, draw: Draw) -> bytes:
     return timing.retimed(source.clip(), source.container, skip)
 
 
+def _late_camera(source: Source, draw: Draw) -> bytes:
+    return timing.late_camera(source, draw.uniform(60.0, 500.0)).clip()
+
+
+def _idle(source: Source, draw: Draw) -> bytes:
+    seed = int(draw.integers(40))
+    return replace(source, times_ms=timing.idle_screen(source.seconds, seed)).clip()
+
+
+def _left_out(source: Source, draw: Draw) -> bytes:
+    at, lasting = draw.uniform(500.0, 5000.0), draw.uniform(600.0, 2000.0)
+    return timing.with_silence_left_out(source, at, lasting)
+
+
 CLEAN = (
     Kind("steady, any frame rate", _steady, desync=False),
     Kind("varying frame rate", _varying, desync=False),
@@ -188,6 +203,9 @@ CLEAN = (
     Kind("both pause", _paused, desync=False),
     Kind("the sound's own clock", _own_clock, desync=False),
     Kind("skipped frames", _lost_frames, desync=False),
+    Kind("a late first frame", _late_camera, desync=False),
+    Kind("an idle screen", _idle, desync=False),
+    Kind("silence left out", _left_out, desync=False),
 )
 
 

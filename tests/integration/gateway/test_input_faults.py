@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from monitors import catalog
 from monitors.contract import FaultFound, RequestFinished
-from monitors.labels import Fault, Mark, Origin, Phase
+from monitors.labels import Fault, Grade, Mark, Origin, Phase
 from monitors.redlines import FaultLines, LatencyLines, RedLines, RolloutLines
 from rollout.controller import RolloutController
 from rollout.dataplane import HttpDataPlane
@@ -133,6 +133,33 @@ async def metrics_say_input(gateway: Gateway) -> None:
         assert shown[version, Mark.INPUT_ONLY] > 0.0
 
 
+async def test_media_that_is_refused_shows_as_input_and_counts_for_nobody(tmp_path: Path) -> None:
+    async with running_gateway(settings_for(tmp_path)) as gateway:
+        cut = CLIP[:300]
+        refused = await send(gateway, cut, "s", digest_of(CLIP))
+        assert refused.status_code == 400
+        assert (await send(gateway, CLIP, "s")).status_code == 200
+        faults = [e.body for e in gateway.bodies("fault") if isinstance(e.body, FaultFound)]
+        assert [(f.rule, f.grade, f.origin) for f in faults] == [
+            ("digest_mismatch", Grade.HARD, Origin.INPUT),
+            ("refused", Grade.HARD, Origin.INPUT),
+        ]
+        assert faults[1].detail == "not_media"
+        assert len(gateway.bodies("finished")) == 1
+        rows = gateway.plane.book.faults.rows()
+        assert {row.requests for row in rows} <= {0, 1}
+        assert not any(row.faulted or row.input_only for row in rows)
+        record = gateway.plane.requests.find(refused.headers["X-Redline-Request"])
+        assert [f.rule for f in record.faults()] == ["digest_mismatch", "refused"]
+        lines = (await gateway.client.get("/metrics")).text.split("\n")
+        counted = [
+            line
+            for line in lines
+            if line.startswith(f"{catalog.FAULTS.name}{{") and 'origin="input"' in line
+        ]
+        assert sum(float(line.split("} ")[1].split()[0]) for line in counted) == 2.0
+
+
 async def test_a_digest_is_checked_where_media_is_decoded_and_never_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,9 +174,11 @@ async def test_a_digest_is_checked_where_media_is_decoded_and_never_on_the_event
     async with running_gateway(settings_for(tmp_path)) as gateway:
         assert (await send(gateway, CLIP, "s", digest_of(CLIP))).status_code == 200
         assert gateway.bodies("fault") == []
-        refused = await send(gateway, CLIP, "s", "sha-1=:AAAA:")
+        unknown = await send(gateway, CLIP, "s", "sha-1=:AAAA:")
+        assert unknown.status_code == 200, "RFC 9530: ignored"
+        refused = await send(gateway, CLIP, "s", "sha-256=:AAAA:")
         assert (refused.status_code, refused.json()["error"]["type"]) == (
             400, "invalid_request_error",
         )  # fmt: skip
-        assert "names neither of sha-256, sha-512" in refused.json()["error"]["message"]
+        assert "a sha-256 digest has 32 bytes" in refused.json()["error"]["message"]
     assert [name.split("_")[0] for name in threads] == ["decode"]

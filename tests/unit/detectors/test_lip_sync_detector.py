@@ -34,7 +34,7 @@ def talker(
     luma = 120.0 + rng.normal(0, 2.0, (count, ROWS, COLUMNS))
     luma[:, 2:5, 3:20] += 30.0 * np.sin(np.arange(count) / 9.0)[:, None, None]  # something sways
     luma[:, 12, 14:18] -= sign * (voice[100 : 100 + count, None] + 50.0)
-    level = voice[100 - late : 100 - late + count] + rng.normal(0, 1.5, count)
+    level = voice[100 - late : 100 - late + count] + rng.normal(0, 9.0, count)
     return LipSignals(level, np.clip(luma, 0, 255).astype(np.uint8), fps=25.0)
 
 
@@ -57,6 +57,13 @@ def test_the_offset_is_found_to_half_a_picture(steps: int, seed: int):
     found = estimate(signals.level_db, signals.luma)
     assert not isinstance(found, Abstained)
     assert found.offset_ms == pytest.approx(steps * STEP_MS, abs=STEP_MS / 2)
+
+
+def test_what_follows_the_voice_in_a_still_picture_is_no_mouth():
+    signals = talker(offset_ms=-400.0)
+    still = np.repeat(signals.luma[:1], len(signals.luma), axis=0)
+    still[:, 12, 14:18] = signals.luma[:, 12, 14:18]
+    assert "stands still" in reason(replace(signals, luma=still))
 
 
 @pytest.mark.parametrize("offset_ms", [-80.0, 0.0, 80.0, 160.0])

@@ -32,6 +32,7 @@ def steady(
         video_pts=video,
         audio_pts=audio,
         audio_ms=np.full(len(audio), sound_ms),
+        audio_peak=np.full(len(audio), 0.5),
         video_start=float(video[0]),
         audio_start=float(audio[0]),
         sampled_ms=grid + 20.0,
@@ -81,10 +82,45 @@ def test_sound_that_overlaps_itself_is_found():
     assert rules(replace(clip, audio_pts=earlier)) == {"audio_overlap"}
 
 
-def test_a_stalled_picture_is_found():
+def test_a_stalled_picture_shows():
     clip = steady()
-    stalled = np.delete(clip.video_pts, range(30, 36))
-    assert rules(replace(clip, video_pts=stalled)) == {"video_gap"}
+    stalled = replace(clip, video_pts=np.delete(clip.video_pts, range(30, 36)))
+    assert rules(stalled) == set()
+    assert rules(stalled, Grade.SOFT) == {"video_gap"}
+
+
+@pytest.mark.parametrize("gaps", [1, 2])
+def test_a_picture_whose_later_frames_all_moved_is_found(gaps: int):
+    clip = steady(8.0)
+    moved = clip.video_pts.copy()
+    for at in (2000.0, 5000.0)[:gaps]:
+        moved += np.where(clip.video_pts >= at, 240.0, 0.0)
+    assert rules(replace(clip, video_pts=moved)) == {"video_gap"}
+
+
+@pytest.mark.parametrize("late_ms", [120.0, 300.0, 700.0])
+def test_a_late_first_frame_only_shows_as_both_end_together(late_ms: float):
+    clip = steady()
+    frames = clip.video_pts[clip.video_pts >= late_ms]
+    late = replace(clip, video_pts=frames, video_start=float(frames[0]))
+    assert rules(late) == set()
+    assert "start_offset" in rules(late, Grade.SOFT)
+
+
+@pytest.mark.parametrize(("peak", "grade"), [(0.5, Grade.HARD), (0.004, Grade.SOFT)])
+def test_sound_that_goes_on_at_its_true_time_is_lost_where_it_was_heard(peak: float, grade: Grade):
+    clip, gone = steady(8.0), np.s_[100:130]
+    loud = clip.audio_peak.copy()
+    loud[95:100] = peak
+    holed = replace(
+        clip,
+        audio_pts=np.delete(clip.audio_pts, gone),
+        audio_ms=np.delete(clip.audio_ms, gone),
+        audio_peak=np.delete(loud, gone),
+    )
+    (fault,) = faults(holed)
+    assert (fault.rule, fault.grade) == ("audio_gap", grade)
+    assert max(abs(s.offset_ms) for s in slice_offsets(holed)) < 30.0, "it is still in step"
 
 
 def test_time_stamps_that_run_off_the_samples_are_found():
@@ -191,6 +227,43 @@ def test_an_uneven_end_only_shows():
     short = replace(clip, audio_pts=clip.audio_pts[:140], audio_ms=clip.audio_ms[:140])
     assert rules(short) == set()
     assert rules(short, Grade.SOFT) == {"length_mismatch"}
+
+
+def test_frames_that_all_have_one_time_are_judged():
+    clip = steady()
+    frozen = replace(clip, video_pts=np.zeros(5))
+    assert "length_mismatch" in rules(frozen, Grade.SOFT)
+
+
+MOMENTS = st.lists(
+    st.floats(-1e6, 1e7) | st.sampled_from([0.0, 40.0]), min_size=0, max_size=12
+).map(sorted)
+START = st.none() | st.floats(-1e6, 1e7)
+
+
+@given(MOMENTS, MOMENTS, st.data(), START, START)
+def test_whatever_times_a_clip_has_it_is_judged(
+    pictures: list[float],
+    sounds: list[float],
+    data: st.DataObject,
+    video: float | None,
+    audio: float | None,
+):
+    count = len(sounds)
+    lasting = data.draw(st.lists(st.floats(0.0, 1e4), min_size=count, max_size=count))
+    clip = ClipTimeline(
+        video_pts=np.array(pictures),
+        audio_pts=np.array(data.draw(st.permutations(sounds))),
+        audio_ms=np.array(lasting),
+        audio_peak=np.array(lasting) / 1e4,
+        video_start=video,
+        audio_start=audio,
+        sampled_ms=np.array(pictures),
+        grid_ms=np.array(pictures),
+    )
+    for fault in faults(clip):
+        assert fault.value is None or np.isfinite(fault.value)
+        assert fault.at_ms is None or np.isfinite(fault.at_ms)
 
 
 def test_a_clip_of_one_stream_cannot_be_out_of_sync():

@@ -68,7 +68,9 @@ def test_lost_packets_and_stalls_are_told(source: Source):
     clip, container = source.clip(), source.container
     lost = found(timing.without(clip, container, "audio", 3000.0, 200.0))["audio_gap"]
     assert lost.value == pytest.approx(200.0, abs=25.0)
-    assert found(timing.stalled(clip, container, 3000.0, 300.0))["video_gap"].value == 320.0
+    stalled = timing.stalled(clip, container, 3000.0, 300.0)
+    assert found(stalled) == {}, "the stamps are those of a screen that stands still"
+    assert found(stalled, Grade.SOFT)["video_gap"].value == 320.0
 
 
 @EACH
@@ -104,6 +106,27 @@ def test_clean_clips_that_are_hard_to_tell_have_no_hard_fault(source: Source, se
         timing.drifting(clip, container, 0.001 * seed),
     ):
         assert found(data) == {}
+
+
+@EACH
+def test_a_late_first_frame_only_shows(source: Source):
+    late = timing.late_camera(source, 300.0).clip()
+    assert found(late) == {}
+    assert set(found(late, Grade.SOFT)) == {"start_offset"}
+
+
+@EACH
+def test_a_screen_that_stands_still_for_a_while_only_shows(source: Source):
+    idle = replace(source, times_ms=timing.idle_screen(6.0, 1)).clip()
+    assert found(idle) == {}
+    assert set(found(idle, Grade.SOFT)) == {"video_gap"}
+
+
+@EACH
+def test_silence_that_was_left_out_only_shows(source: Source):
+    sparse = timing.with_silence_left_out(source, 2000.0, 1500.0)
+    assert found(sparse) == {}
+    assert set(found(sparse, Grade.SOFT)) == {"audio_gap"}
 
 
 def test_b_frames_and_edit_lists_are_clean():

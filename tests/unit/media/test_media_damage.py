@@ -62,7 +62,8 @@ def test_a_stall_of_the_picture_is_found(container: str):
     holed = media.without_packets(
         media.clip(container=container), "video", range(20, 26), container
     )
-    assert "video_gap" in rules(holed)
+    assert "hole" in rules(holed)
+    assert "video_gap" in rules(holed, Grade.SOFT)
 
 
 def test_a_lost_key_frame_leaves_holes():

@@ -4,7 +4,7 @@ import pytest
 
 from monitors.detectors.finding import Abstained, Finding
 from monitors.labels import Detector, Judgement
-from tests.faults import talking_head
+from tests.faults import meters, talking_head
 from tests.faults.talking_head import Scene
 from tests.support import media
 from tests.unit.media.decoding import decoded
@@ -36,6 +36,12 @@ def test_another_ones_voice_is_left_alone():
     film = talking_head.filmed(SCENE)
     finding = lips(talking_head.with_sound(film, talking_head.voice(99, 8.0, "zh")))
     assert finding.judgement is Judgement.ABSTAINED
+
+
+@pytest.mark.parametrize("screen", list(meters.screens(8)), ids=str)
+def test_a_dark_meter_that_lags_is_no_mouth(screen: meters.Screen):
+    film = talking_head.with_sound(screen.film(), screen.sound())
+    assert lips(film).judgement in {Judgement.ABSTAINED, Judgement.CLEAN}
 
 
 @pytest.mark.parametrize(

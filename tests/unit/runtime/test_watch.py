@@ -325,6 +325,21 @@ async def test_speech_that_the_client_gave_up_is_not_judged() -> None:
     assert await scene.said(FaultFound) == []
 
 
+@pytest.mark.parametrize("broken", ["residency", "judged"])
+async def test_a_request_has_its_ending_whatever_cannot_be_written_before_it(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("it cannot be written")
+
+    scene = Scene()
+    monkeypatch.setattr(scene.book, broken, fail)
+    with pytest.raises(RuntimeError, match="cannot be written"):
+        scene.watch.finish(Outcome.OK, an_end(av_offset_ms=0.0))
+    (ending,) = await scene.said(RequestFinished)
+    assert ending.outcome is Outcome.OK
+
+
 async def test_operator_traffic_is_marked_and_stays_out_of_the_tables() -> None:
     scene = Scene(operator=True)
     scene.at(0.5).sent(TEXT)
