@@ -4,19 +4,17 @@ Protocol and accounts are exact. What only the sound shows is judged by how this
 speaks and ends when it is whole (`speaking_time`); a voice that is not known is not judged by it.
 """
 
-import logging
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from monitors.contract import FaultFound
 from monitors.detectors import speaking_time
-from monitors.detectors.finding import Abstained, Verdict
+from monitors.detectors.finding import Abstained, Verdict, examine
 from monitors.detectors.speaking_time import SHORT_LOG, TimeTaken, Unjudged, VoiceModel
 from monitors.detectors.speech_sound import Sound, measure
 from monitors.labels import Detector, Fault, Grade, Origin
-
-log = logging.getLogger(__name__)
 
 HOLE_S = 0.030
 GAP_S = 1.2
@@ -60,13 +58,7 @@ class SpeechAudit:
         exact = *_protocol(reason), *self._accounts(made), *_empty(self.samples, text)
         if not self.samples:
             return exact
-        try:
-            heard = self._heard(text)
-        except Exception:
-            if not exact:
-                raise
-            log.exception("what sound and text tell is not known")  # what is exact stands
-            return exact
+        heard = examine(Detector.SPEECH, partial(self._heard, text)).verdict
         if isinstance(heard, Abstained):
             return exact or heard
         return (*exact, *heard)
