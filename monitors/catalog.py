@@ -148,7 +148,7 @@ OVERDUE = Metric(
 
 # ------------------------------------------------------------------ table 3: faults (S4.3)
 FAULTS = Metric(
-    "redline_faults_total", Kind.COUNTER, "Detector verdicts.",
+    "redline_faults_total", Kind.COUNTER, "Faults found: those of one rule once for each request.",
     (_V, Label.FAULT, Label.GRADE, Label.ORIGIN), Table.FAULTS, "count",
 )  # fmt: skip
 REQUESTS = Metric(
@@ -189,7 +189,7 @@ DETECTOR_JUDGEMENTS = Metric(
 DETECTOR_CPU = Metric(
     "redline_detector_cpu_seconds_total",
     Kind.COUNTER,
-    "Its processor time.",
+    "Processor time that each detector took.",
     (Label.DETECTOR,),
     unit=Unit.SECONDS,
 )

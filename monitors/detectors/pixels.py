@@ -23,7 +23,8 @@ LEAST_LEAN = 6  # samples a row; a drawing may lean by less
 MOST_STILL = 20  # frames alike though their packets are those of a moving picture
 MOVED_BEFORE, OF_STEPS = 3, 10  # steps that moved, of those before, where a picture freezes
 STILL_BYTES = 100  # a packet of a still picture has at most so many,
-STILL_PIXELS_A_BYTE = 2500  # or one for so many pixels
+STILL_PIXELS_A_BYTE = 2500  # or one for so many pixels,
+STILL_SHARE = 0.25  # or this share of one that moved before: what stands still is still refined
 MOST_MOSAIC = 0.1  # of the block edges, jumps that the picture has nowhere else
 MOST_SMEAR = 0.4  # of the rows, copies of their neighbour
 SUDDEN_BLACK_FALL = 25.0  # grey levels from one frame to the next
@@ -270,11 +271,16 @@ def _freeze(looks: Sequence[Look], glanced: Glanced) -> Iterator[FaultFound]:
         return
     alike = (glanced.grids[1:] == glanced.grids[:-1]).all((1, 2))
     ends = np.flatnonzero(~np.concatenate(([False], alike, [False])))
-    limit = max(float(STILL_BYTES), glanced.pixels / STILL_PIXELS_A_BYTE)
+    least = max(float(STILL_BYTES), glanced.pixels / STILL_PIXELS_A_BYTE)
     for start, end in pairwise(ends):  # frames start to end - 1 are alike
         sizes = glanced.coded_bytes[start + 1 : end]
         if end - start <= MOST_STILL or np.isnan(sizes).all():
             continue
+        before = slice(max(0, start - 1 - OF_STEPS), max(0, start - 1))
+        moved = glanced.coded_bytes[1:][before][~alike[before]]
+        limit = least
+        if not np.isnan(moved).all():
+            limit = max(least, STILL_SHARE * float(np.nanmedian(moved)))
         size = float(np.nanmedian(sizes))
         first, last = glanced.times_ms[start], glanced.times_ms[end - 1]
         prints = {one.print for one in looks if first <= one.at_ms <= last}
@@ -283,8 +289,7 @@ def _freeze(looks: Sequence[Look], glanced: Glanced) -> Iterator[FaultFound]:
                 f"{end - start} frames alike until {last:.0f} ms in packets of {size:.0f} bytes; "
                 f"a still picture takes {limit:.0f}"
             )
-            moved = np.count_nonzero(~alike[max(0, start - 1 - OF_STEPS) : max(0, start - 1)])
-            grade = Grade.HARD if moved >= MOVED_BEFORE else Grade.SOFT
+            grade = Grade.HARD if len(moved) >= MOVED_BEFORE else Grade.SOFT
             yield _found("freeze", detail, float(first), size, limit, "bytes", grade)
             return
 
