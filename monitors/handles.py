@@ -6,6 +6,7 @@ labels: that library takes 8 us a series to render, on the event loop that reque
 
 import math
 import time
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ Series = TypeVar("Series")
 Labels = tuple[str, ...]
 
 
-class Handle(Generic[Series]):
+class Handle(ABC, Generic[Series]):
     """One family. Labels are given in the catalog's order; unknown ones are refused."""
 
     def __init__(self, metric: Metric) -> None:
@@ -40,8 +41,8 @@ class Handle(Generic[Series]):
             return ""
         return heading(self.metric, openmetrics) + "".join(self._lines(openmetrics))
 
-    def _lines(self, openmetrics: bool) -> Iterator[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _lines(self, openmetrics: bool) -> Iterator[str]: ...
 
     def _open(self, labels: Labels) -> None:
         """Take note of a new series. Raises `MetricRefused`."""
