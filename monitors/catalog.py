@@ -148,7 +148,7 @@ OVERDUE = Metric(
 
 # ------------------------------------------------------------------ table 3: faults (S4.3)
 FAULTS = Metric(
-    "redline_faults_total", Kind.COUNTER, "Faults found: those of one rule once for each request.",
+    "redline_faults_total", Kind.COUNTER, "Faults found: those of one rule once for each look.",
     (_V, Label.FAULT, Label.GRADE, Label.ORIGIN), Table.FAULTS, "count",
 )  # fmt: skip
 REQUESTS = Metric(

@@ -4,8 +4,9 @@ Ids, times and findings only; never a word, a name of a file or a byte that a cl
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
 from heapq import merge
-from itertools import count, islice
+from itertools import count, islice, product
 
 import msgspec
 
@@ -18,12 +19,13 @@ from monitors.contract import (
     Name,
     Wire,
 )
-from monitors.labels import Detector, Judgement, Keep, Outcome, Stage
+from monitors.labels import Detector, Judgement, Keep, Origin, Outcome, Stage
 
 SERVED = 10_000
 TURNED_AWAY = 1_000
 RECORD_BYTES = 4_096  # there is room for so much of each on average; most need a third of it
 WRONG = 200  # of those, the last with each kind of wrong are found without their ids
+_WRONG = tuple(why for why in Keep if why is not Keep.SAMPLED)
 
 
 class StageTime(Wire, frozen=True):
@@ -139,14 +141,23 @@ class RequestRecord(Wire, frozen=True):
     def faults(self) -> list[FaultFound]:
         return [n.body for n in self.noted() if isinstance(n.body, FaultFound)]
 
+    @property
+    def ordinary(self) -> bool:
+        """Whether it tells nothing against us: nothing was wrong, or what its client did by
+        itself, which may come in floods. It crossed no line, no fault but its input's was found,
+        and neither its resident nor the gateway failed it."""
+        ours = any(fault.origin is not Origin.INPUT for fault in self.faults())
+        failed = self.outcome in (Outcome.FAILED, Outcome.LOST)
+        return not (ours or failed or Keep.LINE in self.wrong)
+
 
 class RequestRing:
     """The last requests, within bounds of number and of bytes.
 
     What was turned away, or left before it was handed to a resident, is apart: a flood of it
-    pushes out none that was served; and one thing that is wrong with many hides none of another
-    kind. Kept as bytes, which cost the garbage collector nothing; `record_bytes`: room for each
-    on average.
+    pushes out none that was served; and what is wrong with many hides nothing of another kind, nor
+    anything that tells against us. Kept as bytes, which cost the garbage collector nothing;
+    `record_bytes`: room for each on average.
     """
 
     def __init__(
@@ -158,7 +169,10 @@ class RequestRing:
         self._served = _Ring(served, served * record_bytes)
         self._turned_away = _Ring(turned_away, turned_away * record_bytes)
         self._numbers = count()
-        self._wrong = {why: deque[tuple[int, str]](maxlen=WRONG) for why in Keep}
+        self._wrong = {
+            (why, ordinary): deque[tuple[int, str]](maxlen=WRONG)
+            for why, ordinary in product(_WRONG, (False, True))
+        }
 
     def add(self, record: RequestRecord) -> None:
         """Remember a request that has ended."""
@@ -166,15 +180,19 @@ class RequestRing:
         ring.add(record.request_id, _encoder.encode(record))
         number = next(self._numbers)
         for why in record.wrong:
-            self._wrong[why].append((number, record.request_id))
+            self._wrong[why, record.ordinary].append((number, record.request_id))
 
     def wrong(self, why: Keep | None, limit: int) -> tuple[RequestRecord, ...]:
-        """The last requests with something wrong (None: anything), newest first."""
-        kinds = Keep if why is None else (why,)
-        newest = merge(*(reversed(self._wrong[kind]) for kind in kinds), reverse=True)
-        ids = dict.fromkeys(request_id for _, request_id in newest)
+        """The last requests with something wrong (None: anything). What tells against us comes
+        before what clients did by themselves, of each the newest first."""
+        kinds = _WRONG if why is None else (why,)
+        ids = dict.fromkeys((*self._newest(kinds, False), *self._newest(kinds, True)))
         found = (self.get(request_id) for request_id in ids)
         return tuple(islice((record for record in found if record is not None), limit))
+
+    def _newest(self, kinds: Iterable[Keep], ordinary: bool) -> Iterator[str]:
+        lists = (reversed(self._wrong[kind, ordinary]) for kind in kinds)
+        return (request_id for _, request_id in merge(*lists, reverse=True))
 
     def get(self, request_id: str) -> RequestRecord | None:
         """None: it never was, or is forgotten."""

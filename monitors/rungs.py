@@ -5,6 +5,12 @@ from itertools import product
 
 from monitors.contract import Admission, KvRung, Level, MediaRung, Shed
 
+_MEDIA_WORDS = {
+    MediaRung.FULL: "full",
+    MediaRung.P360_8K: "360p+8k",
+    MediaRung.P160_8K: "160x160+8k",
+}
+
 RUNGS: tuple[Level, ...] = (
     Level(),
     Level(shed=Shed.ON),
@@ -28,3 +34,14 @@ NAMES: tuple[str, ...] = tuple(
     for media, kv, shed, admission in product(MediaRung, KvRung, Shed, Admission)
 )
 """Every level there can be."""
+
+
+def shown(level: Level) -> str:
+    """A level in one header value: `full`, or what is less than that: `media=360p+8k kv=int8`."""
+    parts = ((part, getattr(level, part)) for part in level.__struct_fields__)
+    return " ".join(f"{part}={word(rung)}" for part, rung in parts if rung) or "full"
+
+
+def word(rung: IntEnum) -> str:
+    """One part of a level, as people read it."""
+    return _MEDIA_WORDS[rung] if isinstance(rung, MediaRung) else rung.name.lower()

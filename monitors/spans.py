@@ -26,6 +26,7 @@ from opentelemetry.trace import (
 from monitors.contract import FaultFound, LineCrossed, MediaRung, MilestoneReached
 from monitors.labels import Milestone, Outcome
 from monitors.requests import Leg, Noted, RequestRecord, StageTime
+from monitors.rungs import shown
 from monitors.span_names import ROUTE, Attribute, EventName
 from monitors.trace_queue import Trace
 from monitors.tracing import new_span_id
@@ -223,14 +224,10 @@ def _ending(record: RequestRecord) -> Iterator[tuple[str, Value]]:
 
 
 def _leg_attributes(leg: Leg) -> Iterator[tuple[str, Value]]:
-    level = leg.level
     yield Attribute.RESIDENT, leg.resident
     yield Attribute.VERSION, leg.version
     yield Attribute.ROUTE_EPOCH, leg.route_epoch
-    yield (
-        Attribute.LEVEL,
-        " ".join(f"{part}={getattr(level, part).name.lower()}" for part in level.__struct_fields__),
-    )
+    yield Attribute.LEVEL, shown(leg.level)
     yield from _known(
         {
             Attribute.POOL_EPOCH: leg.pool_epoch,

@@ -16,7 +16,6 @@ from typing import Protocol
 
 from opentelemetry.trace import SpanContext
 
-from monitors.labels import Keep, Origin, Outcome
 from monitors.requests import RequestRecord
 
 QUEUE_SPANS = 8_192
@@ -49,16 +48,6 @@ class Trace:
         """How many there are."""
         legs = [leg for leg in self.record.legs if leg.departed_s is not None]
         return 1 + len(self.record.stages) + sum(1 + len(leg.stages) for leg in legs)
-
-    @property
-    def ordinary(self) -> bool:
-        """Whether it tells nothing against us: a sample, or what its client did by itself, which
-        may come in floods. It crossed no line, no fault but its input's was found, and neither
-        its resident nor the gateway failed it."""
-        record = self.record
-        ours = any(fault.origin is not Origin.INPUT for fault in record.faults())
-        failed = record.outcome in (Outcome.FAILED, Outcome.LOST)
-        return not (ours or failed or Keep.LINE in record.wrong)
 
 
 class Sink(Protocol):
@@ -96,7 +85,7 @@ class TraceQueue:
 
     def offer(self, trace: Trace) -> bool:
         """Whether it will be sent."""
-        room = self._capacity * (ORDINARY_SHARE if trace.ordinary else 1.0)
+        room = self._capacity * (ORDINARY_SHARE if trace.record.ordinary else 1.0)
         with self._changed:
             if self._closing or self._spans + trace.spans > room:
                 self._dropped += trace.spans

@@ -14,6 +14,7 @@ from monitors.contract import (
 )
 from monitors.labels import Keep, Stage
 from monitors.requests import Leg, RequestRecord, StageTime
+from monitors.rungs import word
 from redline.client import ask
 from redline.settings import Stack
 
@@ -149,14 +150,14 @@ def _epochs(leg: Leg) -> str:
 def level_words(level: Level) -> str:
     """All parts of the ladder's vector, by their names."""
     parts = level.__struct_fields__
-    return ", ".join(f"{part} {getattr(level, part).name.lower()}" for part in parts)
+    return ", ".join(f"{part} {word(getattr(level, part))}" for part in parts)
 
 
 def _fidelity(record: RequestRecord) -> str:
-    asked = "unknown" if record.asked is None else record.asked.media.name.lower()
-    media = "none was decoded" if record.media is None else record.media.name.lower()
+    asked = "unknown" if record.asked is None else word(record.asked.media)
+    media = "none was decoded" if record.media is None else word(record.media)
     kv = record.legs[-1].kv if record.legs else None
-    return f"asked {asked}; media {media}; KV {'unknown' if kv is None else kv.name.lower()}"
+    return f"asked {asked}; media {media}; KV {'unknown' if kv is None else word(kv)}"
 
 
 def _cache(record: RequestRecord) -> Iterator[tuple[str, str]]:

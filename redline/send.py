@@ -16,8 +16,8 @@ import msgspec
 from redline.client import ClientError, reason
 from redline.settings import Stack
 from runtime.media.client_digest import digest_of
+from runtime.openai_answer import SPEECH_HZ
 
-SPEECH_HZ = 24_000
 _ID_HEADER = "X-Redline-Request"
 
 

@@ -114,10 +114,15 @@ class Book:
         """Detectors spoke, of all that came in together. Their costs and judgements are counted
         item by item, for operators too; their faults are noted merged, as they are returned."""
         for finding in findings:
-            self.requests.examined(stamp, finding)
             judgements = self.exposition.counter(catalog.DETECTOR_JUDGEMENTS)
             judgements.inc(finding.detector, finding.judgement)
             self.exposition.counter(catalog.DETECTOR_CPU).inc(finding.detector, by=finding.cpu_s)
+        return self.brought(stamp, *findings)
+
+    def brought(self, stamp: Stamp, *findings: Finding) -> tuple[FaultFound, ...]:
+        """What was judged before came along to another resident: no detector worked again."""
+        for finding in findings:
+            self.requests.examined(stamp, finding)
         faults = merged(findings)
         for fault in faults:
             self._fault(stamp, fault)

@@ -15,11 +15,11 @@ from monitors import logs
 from monitors.contract import MediaRung, Name
 from monitors.labels import Outcome, Stage
 from monitors.requests import Asked
+from monitors.rungs import shown
 from runtime import turns, uploads
 from runtime.flight import Ask, Flight
 from runtime.flights import Flights
 from runtime.guard import Guard
-from runtime.levels import shown
 from runtime.openai_answer import Answer, details, failed
 from runtime.openai_api import ChatRequest, parse
 from runtime.openai_errors import INTERNAL_ERROR, ApiError, bad_request, id_headers

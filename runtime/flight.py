@@ -257,7 +257,8 @@ class Flight:
     def _depart(self) -> None:
         """Hand the request to its resident."""
         self.legs += 1
-        self.watch.judged(*self._prompt.findings)
+        note = self.watch.judged if self.legs == 1 else self.watch.brought
+        note(*self._prompt.findings)
         self.trace.departed()
         self._leg = asyncio.create_task(self._fly(self.legs, self.resident, self.watch))
         self._leg.add_done_callback(partial(self._leg_ended, self.legs, self.left))

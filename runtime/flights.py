@@ -29,7 +29,8 @@ class Flights:
         """Route a request. Raises `ApiError` where no resident may or can take it."""
         name = ask.pinned or self._plane.router.pick(ask.session or ask.request_id)
         if not self._plane.is_ready(name):
-            self._plane.book.unserved(self._plane.versions[name], Outcome.REFUSED)
+            if ask.pinned is None:
+                self._plane.book.unserved(self._plane.versions[name], Outcome.REFUSED)
             raise refusals.not_ready(name, self._plane.supervisors[name].state)
         if ask.pinned is None:
             self._admit(ask.session, name)

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 
 import msgspec
 
 from monitors.contract import Admission, KvRung, LadderOrder, Level, MediaRung, Name, Shed
 from monitors.redlines import RedLines
-
-_MEDIA_WORDS = {MediaRung.P360_8K: "360p+8k", MediaRung.P160_8K: "160x160+8k"}
 
 
 @dataclass
@@ -65,13 +62,3 @@ def step_back(level: Level) -> Level:
         if worse:
             return msgspec.structs.replace(level, **better)
     return level
-
-
-def shown(level: Level) -> str:
-    """A level in one header value: `full`, or what is less than that: `media=360p+8k kv=int8`."""
-    parts = ((part, getattr(level, part)) for part in level.__struct_fields__)
-    return " ".join(f"{part}={_word(rung)}" for part, rung in parts if rung) or "full"
-
-
-def _word(rung: IntEnum) -> str:
-    return _MEDIA_WORDS[rung] if isinstance(rung, MediaRung) else rung.name.lower()

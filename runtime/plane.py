@@ -85,7 +85,7 @@ class DataPlane:
         self.in_flight: Callable[[Name], int] = lambda _: 0
         self.stopping = asyncio.Event()
         self.supervisors = {spec.name: self._supervise(spec) for spec in settings.residents}
-        self.snapshots: dict[Name, Snapshot] = {}  # of engines that are there
+        self.snapshots: dict[Name, Snapshot] = {}  # the last one of each engine process
         self._worker = worker
         self._pool_epochs: dict[Name, int] = {}
         self._applied: dict[Name, Level] = {}
@@ -170,7 +170,7 @@ class DataPlane:
     def kv_in_use(self, name: Name) -> KvRung | None:
         """The format that the engine last said it writes; None: it has not said yet."""
         snapshot = self.snapshots.get(name)
-        return None if snapshot is None else snapshot.kv
+        return snapshot.kv if snapshot is not None and self.is_ready(name) else None
 
     def speech_audit(self, name: Name, voice: str) -> SpeechAudit:
         """For an answer of a ready resident in one of its voices. Raises `NotReady`."""
@@ -279,8 +279,9 @@ class DataPlane:
         if supervisor.state is ResidentState.READY and supervisor.ready is not None:
             self._became_ready(name, supervisor.ready)
         else:
+            if supervisor.state is ResidentState.LOADING:
+                self.snapshots.pop(name, None)  # of the former life: a dead one still tells of it
             self._pool_epochs.pop(name, None)
-            self.snapshots.pop(name, None)
             self.book.lost_sight(self.versions[name])
             if name == self.router.route.canary:
                 self.router.drop_canary()

@@ -64,15 +64,21 @@ class _Leg:
         else:
             self.unnoted += 1
 
+    def examine(self, examined: Examined) -> None:
+        if len(self.examined) < MAX_NOTED:
+            self.examined.append(examined)
+        else:
+            self.unnoted += 1
+
     def _has_room(self, body: EvidenceBody) -> bool:
         if isinstance(body, RequestFinished):
             return True  # there is one
         faults = [found for _, found in self.noted if isinstance(found, FaultFound)]
         if not isinstance(body, FaultFound):
             return len(self.noted) - len(faults) < MAX_NOTED
-        if body.origin is Origin.INPUT:
-            return sum(found.origin is Origin.INPUT for found in faults) < MAX_INPUT_FAULTS
-        return len(faults) < MAX_FAULTS
+        of_input = sum(found.origin is Origin.INPUT for found in faults)
+        full = body.origin is Origin.INPUT and of_input >= MAX_INPUT_FAULTS
+        return len(faults) < MAX_FAULTS and not full
 
 
 class RequestTrace:
@@ -189,11 +195,10 @@ class RequestTrace:
     def examined(self, stamp: Stamp, finding: Finding) -> None:
         """A detector looked at it."""
         leg = self._leg_of(stamp)
-        if leg is not None and len(leg.examined) < MAX_NOTED:
-            why = finding.verdict.reason if isinstance(finding.verdict, Abstained) else ""
-            leg.examined.append(
-                Examined(detector=finding.detector, judgement=finding.judgement, why=why)
-            )
+        if leg is None:
+            return
+        why = finding.verdict.reason if isinstance(finding.verdict, Abstained) else ""
+        leg.examine(Examined(detector=finding.detector, judgement=finding.judgement, why=why))
 
     def abandoned(self) -> None:
         """It left its resident before it was handed to it: there is no ending to wait for."""

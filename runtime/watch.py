@@ -77,6 +77,10 @@ class Watch:
         """Detectors spoke; what came in with the input is shown and never counts."""
         self._found += self._book.judged(self.stamp, *findings)
 
+    def brought(self, *findings: Finding) -> None:
+        """The request came from another resident, with what was judged of its input there."""
+        self._found += self._book.brought(self.stamp, *findings)
+
     def prefilled(self, event: VideoPrefilled) -> None:
         """The first key frame is in the Thinker."""
         self._reach(Milestone.FIRST_VIDEO_FRAME, event.at)

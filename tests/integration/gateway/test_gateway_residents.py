@@ -333,8 +333,19 @@ async def test_what_only_a_dead_engine_knew_is_unknown(fresh: Gateway) -> None:
     assert waiting not in after
     assert cells not in after
     assert fresh.plane.kv_in_use(A) is None
+    assert A in fresh.plane.snapshots, "a flush of the dead one tells what went with it"
     shown = fresh.plane.book.tables()
     assert {row.version for row in (*shown.cache, *shown.cache_summary)} == {"v1"}
+
+
+async def test_an_operators_request_to_one_that_is_not_ready_is_nobodys_traffic(
+    fresh: Gateway,
+) -> None:
+    refused = f'{catalog.REQUESTS.name}{{outcome="refused",version="v2"}}'
+    await fresh.drill(A, "kill")
+    await until(lambda: not fresh.plane.is_ready(A))
+    assert (await fresh.chat("hi", headers={"X-Redline-Resident": A})).status_code == 503
+    assert f"{refused} 0.0" in (await fresh.client.get("/metrics")).text
 
 
 async def test_the_red_lines_of_the_settings_reach_the_engines(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The last requests, remembered in bounded memory."""
 
 import pytest
+from msgspec.structs import replace
 
-from monitors.labels import Keep, Outcome
+from monitors.labels import Keep, Origin, Outcome
 from monitors.requests import WRONG, RequestRing
 from tests.support.records import CUT, END, LATE, RESIDENCY, TOKEN, a_leg, a_record
 
@@ -66,10 +67,11 @@ def test_the_last_with_something_wrong_are_found_without_their_ids() -> None:
     def ids(why: Keep | None, limit: int = 9) -> list[str]:
         return [record.request_id for record in ring.wrong(why, limit)]
 
-    assert ids(None) == ["r4", "r3", "r1"]  # r0 is forgotten, nothing is wrong with r2
+    # r0 is forgotten, nothing is wrong with r2; r4 tells nothing against us, and comes last
+    assert ids(None) == ["r3", "r1", "r4"]
     assert ids(Keep.FAULT) == ["r3"]
     assert ids(Keep.LINE) == ["r3", "r1"]
-    assert ids(None, 1) == ["r4"]
+    assert ids(None, 1) == ["r3"]
 
 
 def test_a_flood_with_one_thing_wrong_hides_none_with_another() -> None:
@@ -81,7 +83,25 @@ def test_a_flood_with_one_thing_wrong_hides_none_with_another() -> None:
         )
         ring.add(refused)
     assert [record.request_id for record in ring.wrong(Keep.FAULT, 9)] == ["faulty"]
-    assert [record.request_id for record in ring.wrong(None, 2)] == ["r200", "r199"]
+    assert [record.request_id for record in ring.wrong(None, 2)] == ["faulty", "r200"]
+
+
+def test_a_flood_of_what_clients_break_themselves_hides_nothing_of_our_own() -> None:
+    ring = RequestRing()
+    ring.add(a_record(CUT, request_id="cut", wrong=(Keep.FAULT,)))
+    ring.add(a_record(request_id="failed", outcome=Outcome.FAILED, wrong=(Keep.OUTCOME,)))
+    theirs = replace(CUT, origin=Origin.INPUT)
+    for number in range(WRONG + 1):
+        refused = a_record(
+            theirs,
+            request_id=f"r{number}",
+            outcome=Outcome.REFUSED,
+            wrong=(Keep.FAULT, Keep.OUTCOME),
+        )
+        ring.add(refused)
+    first = {why: ring.wrong(why, 9)[0].request_id for why in (Keep.FAULT, Keep.OUTCOME)}
+    assert first == {Keep.FAULT: "cut", Keep.OUTCOME: "failed"}
+    assert [record.request_id for record in ring.wrong(None, 3)] == ["failed", "cut", "r200"]
 
 
 def test_large_records_push_out_older_ones_before_their_number_does() -> None:

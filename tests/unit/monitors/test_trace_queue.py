@@ -79,7 +79,7 @@ def test_a_trace_counts_the_spans_that_will_be_made_of_it() -> None:
 def test_what_clients_do_by_themselves_takes_no_room_from_what_tells_against_us(
     trace: Trace, ordinary: bool
 ) -> None:
-    assert trace.ordinary is ordinary
+    assert trace.record.ordinary is ordinary
 
 
 def test_who_offers_never_waits_and_ordinary_traces_leave_room_for_the_others(gate: Gate) -> None:

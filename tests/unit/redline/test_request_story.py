@@ -53,7 +53,7 @@ def test_the_facts_tell_fidelity_cache_and_what_the_client_was_told() -> None:
     assert given["outcome"] == "ok, after 610 ms"
     assert given["served by"] == "v1 on b, route epoch 4, pool epoch 1"
     assert given["level"] == "media full, kv native, shed off, admission open"
-    assert given["fidelity"] == "asked full; media p360_8k; KV native"
+    assert given["fidelity"] == "asked full; media 360p+8k; KV native"
     assert given["tokens"] == "146 in, 96 of them from the cache; 12 out, then stop"
     assert given["residency, audio"] == "90.0%: 9.00 of 10.00 attention mass"
     assert given["client was told"] == "200"
@@ -78,7 +78,7 @@ def test_a_cut_over_tells_of_both_residents() -> None:
     words = said(record)
     assert "v2 on a, route epoch 4, pool epoch unknown" in words
     assert "a was done with it: lost, counted as faulted" in words
-    assert "media p360_8k, kv native" in words
+    assert "media 360p+8k, kv native" in words
 
 
 @pytest.mark.parametrize(

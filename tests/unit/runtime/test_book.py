@@ -171,3 +171,11 @@ def test_an_engine_without_cells_has_no_memory_that_is_known(book: Book) -> None
     book.cache.update("v2", (), 0.0)
     (summary,) = book.tables().cache_summary
     assert summary.gpu_mem_gb is summary.hit_rate is None
+
+
+def test_what_was_judged_on_another_resident_is_noted_and_not_counted_as_work(book: Book) -> None:
+    finding = Finding(Detector.BITSTREAM, (CORRUPT,), 0.5)
+    book.judged(stamp(3), finding)
+    assert book.brought(replace(stamp(4), version="v1"), finding) == (CORRUPT,)
+    assert 'judgements_total{detector="bitstream",judgement="soft"} 1.0' in shown(book)
+    assert 'redline_detector_cpu_seconds_total{detector="bitstream"} 0.5' in shown(book)

@@ -6,7 +6,8 @@ import pytest
 
 from monitors.contract import Admission, KvRung, LadderOrder, Level, MediaRung, Shed
 from monitors.redlines import RedLines
-from runtime.levels import Levels, shown, step_back
+from monitors.rungs import shown
+from runtime.levels import Levels, step_back
 
 WORST = Level(media=MediaRung.P160_8K, kv=KvRung.INT8, shed=Shed.ON, admission=Admission.LIMITED)
 DWELL_S = RedLines().ladder.dwell_s

@@ -184,6 +184,15 @@ def test_damaged_input_pushes_out_neither_first_outputs_nor_faults_of_ours() -> 
     assert len(msgspec.msgpack.encode(record)) < 6_000
 
 
+def test_the_inputs_faults_take_no_place_beyond_the_most_either() -> None:
+    scene = Scene()
+    damaged = msgspec.structs.replace(CUT, origin=Origin.INPUT)
+    ended(scene, Outcome.OK, *[CUT] * (MAX_FAULTS - 1), *[damaged] * 3)
+    (leg,) = scene.requests.find(scene.trace.request_id).legs
+    assert [noted.body for noted in leg.noted][:-1] == [*[CUT] * (MAX_FAULTS - 1), damaged]
+    assert leg.unnoted == 2
+
+
 def test_a_fault_beyond_the_most_that_is_noted_still_keeps_the_trace() -> None:
     scene = Scene(ratio=0.0)
     assert ended(scene, Outcome.OK, *[TOKEN] * (MAX_NOTED + 1), CUT) == (Keep.FAULT,)
