@@ -284,19 +284,31 @@ def _matrices(colour: Colour) -> tuple[NDArray[np.float32], NDArray[np.float32]]
 
 def _clipping(points: Means, colour: Colour) -> tuple[Means, Means]:
     """What clipping may take from and add to each block mean `(n, 8, 8, 3)`; `points` `(n, 2,
-    64, 64, 3)` in levels. Mixing points before they are clipped never takes more than clipping
-    each. An edge may hide between them: a block may have as much of it as its neighbours."""
+    64, 64, 3)` in levels. Mixing points before they are clipped never takes more of a colour at
+    one end of its range than clipping each; what both ends take may cancel out, so each counts
+    alone. An edge may hide between points: a block may have as much of it as its neighbours."""
     matrix, inverse = _matrices(colour)
+    gains, losses = np.maximum(matrix, 0).T, np.minimum(matrix, 0).T
     rgb = points @ inverse.T
     down = np.zeros((len(points), BLOCKS, BLOCKS, 3), np.float32)
     up = down.copy()
     wild = (rgb.min((1, 2, 3, 4)) < 0) | (rgb.max((1, 2, 3, 4)) > 255)
     for one in np.flatnonzero(wild):
-        lost = (np.clip(rgb[one], 0, 255) - rgb[one]) @ matrix.T
-        blocks = lost.reshape(2, BLOCKS, 8, BLOCKS, 8, 3).mean((2, 4)) * _CLIP_SLACK
-        around = np.pad(blocks, ((0, 0), (1, 1), (1, 1), (0, 0)))
-        near = np.concatenate(
-            [around[:, i : i + BLOCKS, j : j + BLOCKS] for i in range(3) for j in range(3)]
-        )
-        down[one], up[one] = np.minimum(near.min(0), 0), np.maximum(near.max(0), 0)
+        under = _in_blocks(np.maximum(-rgb[one], 0))
+        over = _in_blocks(np.maximum(rgb[one] - 255, 0))
+        up[one] = _around(under @ gains - over @ losses).max(0)
+        down[one] = _around(under @ losses - over @ gains).min(0)
     return down, up
+
+
+def _in_blocks(taken: Means) -> Means:
+    """Block means `(2, 8, 8, 3)` of what clipping takes of points, with some slack."""
+    return taken.reshape(2, BLOCKS, 8, BLOCKS, 8, 3).mean((2, 4)) * _CLIP_SLACK
+
+
+def _around(blocks: Means) -> Means:
+    """Each block and its neighbours, along the first axis; beyond the picture there is nothing."""
+    padded = np.pad(blocks, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    return np.concatenate(
+        [padded[:, i : i + BLOCKS, j : j + BLOCKS] for i in range(3) for j in range(3)]
+    )

@@ -1,6 +1,6 @@
 """Clean pictures that are hard on what samples pixels: fine patterns, and colours beyond RGB."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, islice, product
 
 import numpy as np
@@ -48,12 +48,37 @@ def painted(mask: NDArray[np.bool_], one: str, other: str, layout: str = "yuv420
     return VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=layout)
 
 
-def wild(width: int, height: int, each: int = 1) -> Iterator[tuple[str, VideoFrame]]:
+def wild(
+    width: int, height: int, layout: str = "yuv420p", each: int = 1
+) -> Iterator[tuple[str, VideoFrame]]:
     """Each pattern, or every so many, between grey and a colour that RGB cannot show, named."""
     every = product(masks(width, height).items(), BEYOND_RGB)
     for (name, mask), colour in islice(every, None, None, each):
-        planes = [np.where(mask, c, g) for c, g in zip(colour, (180, 128, 128), strict=True)]
-        y, u, v = (plane.astype(np.uint8) for plane in planes)
-        coded = np.concatenate([y.ravel(), u[::2, ::2].ravel(), v[::2, ::2].ravel()])
-        shaped = coded.reshape(height * 3 // 2, width)
-        yield f"{colour} {name}", VideoFrame.from_ndarray(shaped, format="yuv420p")
+        drawn_in = [np.where(mask, c, g) for c, g in zip(colour, (180, 128, 128), strict=True)]
+        yield f"{colour} {name} in {layout}", coded(drawn_in, layout)
+
+
+def extreme(
+    width: int, height: int, layout: str = "yuv420p", each: int = 1
+) -> Iterator[tuple[str, VideoFrame]]:
+    """Each pattern, or every so many, from 0 to the most in luma, and in chroma too but the other
+    way round: what clipping takes of one it adds to the other."""
+    for name, mask in islice(masks(width, height).items(), None, None, each):
+        luma, chroma = np.where(mask, 255, 0), np.where(mask, 0, 255)
+        yield f"all or nothing, {name} in {layout}", coded([luma, chroma, chroma], layout)
+        yield f"all and all, {name} in {layout}", coded([luma, luma, luma], layout)
+
+
+def coded(eight_bits: Sequence[NDArray[np.int_]], layout: str) -> VideoFrame:
+    """A frame of this layout of three planes `(height, width)` in eight bits: nothing mixed, the
+    chroma is that of the first sample of each place."""
+    height, width = eight_bits[0].shape
+    frame = VideoFrame(width, height, layout)
+    depth = 10 if layout.endswith("10le") else 8
+    for plane, samples in zip(frame.planes, eight_bits, strict=True):
+        down, across = -(-height // plane.height), -(-width // plane.width)
+        size = 1 if depth == 8 else 2
+        filled = np.zeros((plane.height, plane.line_size // size), np.uint8 if size == 1 else "<u2")
+        filled[:, : plane.width] = samples[::down, ::across] << (depth - 8)
+        plane.update(filled.tobytes())
+    return frame

@@ -21,7 +21,7 @@ from monitors.labels import Detector, Fault, Grade, Origin
 from monitors.redlines import LadderLines
 from runtime.media.fidelity import fidelity_of
 from runtime.media.planes import planes
-from tests.faults.patterns import drawn, masks, painted, wild
+from tests.faults.patterns import drawn, extreme, masks, painted, wild
 from tests.faults.pictures import Content, footage
 from tests.faults.pixel import STILL_FAULTS, PixelFault, damaged_frame
 
@@ -128,8 +128,10 @@ def test_colours_that_rgb_cannot_show_are_not_held_against_the_picture():
 
 def hurt_by_patterns(size: tuple[int, int], rung: MediaRung, each: int) -> list[str]:
     """The clean patterns, every so many of them, that are taken for damage."""
-    layouts = "yuv420p", "yuv444p", "yuv420p10le"
-    shown = chain(wild(*size, each), *(drawn(*size, layout, each) for layout in layouts))
+    layouts = "yuv420p", "yuv422p", "yuv444p", "yuv420p10le"
+    shown = chain.from_iterable(
+        kind(*size, layout, each) for layout in layouts for kind in (wild, extreme, drawn)
+    )
     return [
         f"{name}: {found}"
         for name, frame in shown
