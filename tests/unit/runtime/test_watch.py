@@ -205,6 +205,13 @@ async def test_pixels_that_changed_on_the_way_are_a_fault_of_the_pipeline() -> N
     assert (await scene.said(RequestFinished))[0].faulted
 
 
+async def test_nothing_is_found_of_a_request_behind_its_ending() -> None:
+    scene = Scene(VIDEO)
+    scene.watch.finish(Outcome.LOST)
+    scene.watch.prefilled(VideoPrefilled(request_id="r", at=10.2, mean_abs_error=40.0))
+    assert await scene.said(FaultFound) == []
+
+
 async def test_sound_out_of_step_with_the_picture_is_a_fault() -> None:
     scene = Scene()
     scene.watch.finish(Outcome.OK, an_end(av_offset_ms=400.0))
