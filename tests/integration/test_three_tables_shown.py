@@ -62,7 +62,7 @@ def test_a_stack_that_is_not_there_is_exit_code_1(tmp_path: Path) -> None:
 def test_the_terminal_shows_the_same_in_every_column(shown: Tables) -> None:
     console = Console(width=80, force_terminal=False)
     with console.capture() as capture:
-        console.print(tables_view.draw(shown, LINES))
+        console.print(tables_view.draw(shown))
     lines = {re.sub(r"[│\s]+", " ", line).strip() for line in capture.get().splitlines()}
     for row in shown.latency:
         assert latency_line(row) in lines
