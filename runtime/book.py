@@ -91,7 +91,7 @@ class Book:
         """Show a version's counters at 0, so that a rate sees their first step."""
         for outcome in Outcome:
             self.exposition.counter(catalog.REQUESTS).start(version, outcome)
-        for counter in (catalog.SPEECH_SECONDS, catalog.UNDERRUN_SECONDS):
+        for counter in (catalog.SERVED_REQUESTS, catalog.SPEECH_SECONDS, catalog.UNDERRUN_SECONDS):
             self.exposition.counter(counter).start(version)
         for milestone in Milestone:
             self.exposition.counter(catalog.OVERDUE).start(version, milestone)
@@ -152,6 +152,7 @@ class Book:
             return
         self.exposition.counter(catalog.REQUESTS).inc(stamp.version, ending.outcome)
         if ending.outcome is not Outcome.REFUSED:
+            self.exposition.counter(catalog.SERVED_REQUESTS).inc(stamp.version)
             marks = marks_of(found)
             self.faults.finish(stamp.version, ending.outcome, ending.faulted, marks)
 

@@ -48,7 +48,6 @@ class Place:
     suffix: str = ""
     scale: float = 1.0
     fixed: dict[str, str] | None = None
-    summed: bool = False
 
 
 CELL = {"version": "version", "layer_id": "layer_id", "modality": "modal"}
@@ -85,9 +84,7 @@ COLUMNS: dict[type[msgspec.Struct], dict[str, Sequence[Place]]] = {
         "slow_share": [Place(recorded.SLOW_SHARE, FIRST)],
     },
     FaultRow: {
-        "finished": [
-            Place(catalog.REQUESTS, BY_VERSION, fixed={"outcome!": "refused"}, summed=True)
-        ] * 2,
+        "finished": [Place(catalog.SERVED_REQUESTS, BY_VERSION)] * 2,
         "requests": [Place(catalog.FAULT_WINDOW_REQUESTS, BY_VERSION)] * 2,
         "rate": ring(recorded.FAULT_RATE, recorded.FAULT_RATE_BY_FAULT),
         **{
@@ -188,7 +185,7 @@ def recorded_of(three: Three, place: Place, row: Any) -> float | None:
     where |= place.fixed or {}
     matchers = ",".join(f'{label}="{value}"' for label, value in where.items())
     series = f"{place.series.name}{place.suffix}{{{matchers}}}"
-    found = three.query(f"sum({series})" if place.summed else series)
+    found = three.query(series)
     assert len(found) <= 1
     return next((value * place.scale for value in found.values()), None)
 
