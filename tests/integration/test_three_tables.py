@@ -1,8 +1,9 @@
 """The three tables as JSON and in a real Prometheus: the same, column by column.
 
-Counts and shares are equal to the last digit. `increase` stretches a count of a window to its ends,
-by a scrape interval's part at most. A quantile that Prometheus interpolates lies in the bucket
-that holds the exact one.
+Counts are equal to the last digit, and shares are here, where all counters began in the window: how
+far they are apart where one began before it is in tests/rules/latency.yml. `increase` stretches a
+count of a window to its ends, by a scrape interval's part at each. A quantile that Prometheus
+interpolates lies in the bucket that holds the exact one.
 """
 
 import bisect
