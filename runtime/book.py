@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import product
 
-from prometheus_client import CollectorRegistry
-
 from monitors import catalog, tables
 from monitors.cache_table import CacheTable
 from monitors.contract import (
@@ -67,14 +65,13 @@ class Book:
         lines: RedLines,
         incarnation: str,
         *,
-        registry: CollectorRegistry,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         requests: Requests | None = None,
     ) -> None:
         self.requests = requests or Requests(Tracing(), clock=clock, wall=wall)
         self.evidence = EvidenceLog(incarnation, wall=wall)
-        self.exposition = Exposition(registry, lines, catalog.DATA_PLANE, wall=wall)
+        self.exposition = Exposition(lines, catalog.DATA_PLANE, wall=wall)
         self.cache = CacheTable(lines)
         self.latency = LatencyTable(lines, clock=clock)
         self.faults = FaultTable(lines)

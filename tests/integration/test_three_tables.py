@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from monitors import catalog, recorded
 from monitors.cache_table import CacheRow, CacheSummary
@@ -154,7 +153,7 @@ def wait_for(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
-    book = Book(LINES, "inc", registry=CollectorRegistry(), requests=Traced(Tracing()))
+    book = Book(LINES, "inc", requests=Traced(Tracing()))
     flag = "--enable-feature=exemplar-storage"
     nothing_yet(book)
     with (

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -26,7 +25,7 @@ from tests.support.three_tables import LINES, Traced, drive, nothing_yet
 @pytest.fixture(scope="module")
 def shown() -> Tables:
     """Of the known workload."""
-    book = Book(LINES, "inc", registry=CollectorRegistry(), requests=Traced(Tracing()))
+    book = Book(LINES, "inc", requests=Traced(Tracing()))
     nothing_yet(book)
     drive(book)
     return book.tables()

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from monitors import catalog
 from monitors.contract import FaultFound, KvRung, Level, RequestFinished
@@ -27,7 +26,7 @@ LOST = RequestFinished(outcome=Outcome.LOST, faulted=True)
 
 @pytest.fixture
 def book() -> Book:
-    return Book(RedLines(), "inc", registry=CollectorRegistry(), clock=lambda: 0.0)
+    return Book(RedLines(), "inc", clock=lambda: 0.0)
 
 
 def stamp(pool_epoch: int | None) -> Stamp:
