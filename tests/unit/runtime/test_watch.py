@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from monitors.contract import (
     FaultFound,
@@ -23,6 +22,7 @@ from runtime.book import Book, Stamp
 from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
 from runtime.verdicts import Verdicts
 from runtime.watch import Watch
+from tests.support.exposition import families
 
 LINES = RedLines()
 TEXT = TextDelta(request_id="r", text="hello ", tokens=1)
@@ -62,10 +62,7 @@ class Scene:
     ) -> None:
         self.now = 10.0
         self.verdicts = Verdicts()
-        self.registry = CollectorRegistry()
-        self.book = Book(
-            LINES, "inc", registry=self.registry, clock=lambda: self.now, wall=lambda: 0.0
-        )
+        self.book = Book(LINES, "inc", clock=lambda: self.now, wall=lambda: 0.0)
         stamp = Stamp("a", "v2", "s", "r", 1, 1, Level(), operator)
         self.watch = Watch(
             self.book,
@@ -85,7 +82,7 @@ class Scene:
 
     def counted(self, metric: str, *labels: str) -> float | None:
         """A counter's value; None where it has no such series yet."""
-        for family in self.registry.collect():
+        for family in families(self.book.exposition).values():
             for sample in family.samples:
                 if sample.name == metric and set(labels) == set(sample.labels.values()):
                     return sample.value
