@@ -119,9 +119,10 @@ def _latency_degrade(lines: RedLines) -> Alert:
 
 
 def _fault_rate(lines: RedLines) -> Alert:
-    """S4.3. The ring moves with traffic only, so what it holds is news only while some comes."""
+    """S4.3. The ring moves with traffic only, so what it holds is news only while some comes: what
+    goes into the ring, not what left before it reached the version."""
     faults = lines.faults
-    finished = gained(_accepted(), faults.recent_s, Label.VERSION)
+    finished = gained(select(catalog.SERVED_REQUESTS), faults.recent_s, Label.VERSION)
     return Alert(
         name=AlertName.FAULT_RATE,
         when=f"Of the last {faults.window_requests:,} finished requests of a version (at least "
@@ -227,10 +228,6 @@ def _no_traffic(lines: RedLines) -> Alert:
         action=Action.NONE,
         summary="No request has been answered on {{ $labels.version }}",
     )
-
-
-def _accepted() -> str:
-    return select(catalog.REQUESTS, f'{Label.OUTCOME}!="{Outcome.REFUSED}"')
 
 
 # ---------------------------------------------------------------- the machinery itself

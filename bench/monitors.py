@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from bench.board import Figure, options, show
 from bench.kv_flush import SHAPE
@@ -224,7 +225,6 @@ class Gateway:
         self.book = Book(
             LINES,
             "bench",
-            registry=CollectorRegistry(),
             clock=lambda: self.now,
             requests=Traced(Tracing()),
         )
@@ -307,7 +307,7 @@ def _gateway(engine: Engine, gateway: Gateway, work: Work, steps: int) -> Iterat
 
 def _client_library(gateway: Gateway) -> float:
     """Milliseconds that the Python client library takes to write what a scrape shows."""
-    families = list(gateway.book.exposition.collect())
+    families = list(text_string_to_metric_families(gateway.scrape().decode()))
 
     class Registry:
         def collect(self) -> list[object]:
@@ -352,7 +352,7 @@ def _writes() -> Iterator[Figure]:
     labels = ("version", "milestone")
     theirs = Histogram("h", "", labels, registry=registry, buckets=latency_bounds(LINES))
     counter = Counter("c", "", ("version",), registry=registry)
-    book = Book(LINES, "bench", registry=CollectorRegistry())
+    book = Book(LINES, "bench")
     ours = book.exposition.histogram(catalog.FIRST_OUTPUT)
     steps = book.exposition.counter(catalog.STEPS)
     first = Milestone.FIRST_TOKEN

@@ -103,8 +103,8 @@ class CacheTable:
     def update(
         self, version: str, cells: Iterable[CacheCell], now: float, reuse: str | None = None
     ) -> None:
-        """Take an engine's newest cells, all of them, and what it says of reuse. Counters that
-        fell mean it was restarted."""
+        """Take an engine's newest cells, all of them, and what it says of reuse. Its counters go on
+        from the last update; that they start again is for `lost_sight` to say."""
         by_key = {(cell.layer, cell.modality): cell for cell in cells}
         if version not in self._versions:
             self._versions[version] = _Version(version)
@@ -164,7 +164,7 @@ class _Version:
         cells = tuple(by_key[key] for key in keys)
         counters = np.array([_counters_of(cell) for cell in cells], np.float64)
         counters = counters.reshape(len(cells), len(COUNTERS))
-        totals = self._advance(keys, counters)
+        counters, totals = self._advance(keys, counters)
         if keys == self.newest.keys:
             keys = self.newest.keys  # the same object, so that looking for changes costs nothing
         self.newest, self._counters = (
@@ -200,13 +200,13 @@ class _Version:
             reuse=self.reuse,
         )
 
-    def _advance(self, keys: tuple[Key, ...], counters: Totals) -> Totals:
-        """Totals raised by what the counters gained, or by all they show after a restart."""
+    def _advance(self, keys: tuple[Key, ...], counters: Totals) -> tuple[Totals, Totals]:
+        """The highest that the counters were, and totals raised by what they gained. A sum that
+        fell, by rounding, gained nothing: to take it for a restart would count all cells again."""
         old = _aligned(self.newest.keys, self._counters, keys)
         before = _aligned(self.newest.keys, self.newest.totals, keys)
-        if (counters < old).any():
-            return before + counters
-        return before + (counters - old)
+        highest = np.maximum(counters, old)
+        return highest, before + (highest - old)
 
     def _moved(self, since: float) -> Totals:
         """Hit and lookup mass that each cell gained since the newest entry at or before `since`,

@@ -152,8 +152,14 @@ FAULTS = Metric(
     (_V, Label.FAULT, Label.GRADE, Label.ORIGIN), Table.FAULTS, "count",
 )  # fmt: skip
 REQUESTS = Metric(
-    "redline_requests_total", Kind.COUNTER, "Finished requests by outcome.",
-    (_V, Label.OUTCOME), Table.FAULTS, "finished",
+    "redline_requests_total", Kind.COUNTER,
+    "Finished requests by outcome, also of those that ended before they reached a resident.",
+    (_V, Label.OUTCOME),
+)  # fmt: skip
+SERVED_REQUESTS = Metric(
+    "redline_served_requests_total", Kind.COUNTER,
+    "Finished requests that had reached a resident: what went into the ring.",
+    (_V,), Table.FAULTS, "finished",
 )  # fmt: skip
 FAULT_WINDOW_REQUESTS = Metric(
     "redline_fault_window_requests", Kind.GAUGE,
@@ -279,7 +285,7 @@ DATA_PLANE: tuple[Metric, ...] = (
     ENTROPY_COUNT, TOKEN_ENTROPY_SUM, TOKEN_ENTROPY_COUNT, PREFIX_HIT_TOKENS,
     PREFIX_LOOKUP_TOKENS, PREFIX_EVICTIONS, ENCODER_HITS, ENCODER_LOOKUPS, BLOCK_FILL, POOL_EPOCH,
     REUSE_ON, SHADOW_CHECKS, SHADOW_NATS, SHADOW_TOKENS, SHADOW_AGREED, SHADOW_TRIPS, FIRST_OUTPUT,
-    OVERDUE, FAULTS, REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED,
+    OVERDUE, FAULTS, REQUESTS, SERVED_REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED,
     FAULT_WINDOW_BY_FAULT, FAULT_WINDOW_BOUND, FAULT_WINDOW_BOUND_BY_FAULT, DETECTOR_JUDGEMENTS,
     DETECTOR_CPU, BUILD_INFO, RESIDENT_INFO, SHOWS_TABLE, RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT,
     ROUTE_EPOCH, LEVEL, IN_FLIGHT, WAITING, BUSY, STEPS, SPEECH_SECONDS, UNDERRUN_SECONDS,

@@ -5,16 +5,10 @@ more live values of an open label than `cardinality.OPEN` allows (four versions)
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families,  # pyright: ignore[reportUnknownVariableType]
-)
-from prometheus_client.registry import Collector
 
 from monitors import catalog, cell_text
 from monitors.cache_table import CacheTable, CellState
@@ -45,15 +39,11 @@ _FROM_TABLES = cell_text.SHOWN | frozenset(_FAULT_RING)
 H = TypeVar("H", bound=AnyHandle)
 
 
-class Exposition(Collector):
-    """The metrics of one process. Written and rendered on one thread.
-
-    It is a collector of `registry` too, for whoever reads that.
-    """
+class Exposition:
+    """The metrics of one process. Written and rendered on one thread."""
 
     def __init__(
         self,
-        registry: CollectorRegistry,
         lines: RedLines,
         metrics: Sequence[Metric] = catalog.ALL,
         *,
@@ -66,7 +56,6 @@ class Exposition(Collector):
         self._cell_text = CellText()
         self._cells: Callable[[], Sequence[CellState]] = tuple
         self._ring: _FaultRing | None = None
-        registry.register(self)
 
     def counter(self, metric: Metric) -> CounterHandle:
         """The handle of a counter. Asking again gives the same one, as for the other kinds."""
@@ -106,11 +95,6 @@ class Exposition(Collector):
         families += [handle.text(openmetrics) for handle in self._handles.values()]
         families += [] if self._ring is None else self._ring.texts(openmetrics)
         return "".join([*families, END if openmetrics else ""]).encode(), content_type
-
-    def collect(self) -> Iterable[Family]:
-        """The same as the client library's own families."""
-        body = self.render(_OPENMETRICS)[0].decode()
-        yield from text_string_to_metric_families(body)  # pyright: ignore[reportUnknownVariableType]
 
     def _handle(self, metric: Metric, kind: Kind, make: Callable[[], H]) -> H:
         found = self._handles.get(metric.name)

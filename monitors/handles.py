@@ -84,10 +84,17 @@ class CounterHandle(Handle[float]):
             self._exemplars[labels] = Exemplar(trace_id, float(by), self._wall())
 
     def follow(self, total: float, *labels: str) -> None:
-        """Follow a total kept elsewhere; one that fell was restarted and counts from 0 again."""
+        """Follow a total kept elsewhere. One that fell, by rounding, gained nothing; that it counts
+        from 0 again is for `restarted` to say."""
         before = self._followed.get(labels, 0.0)
-        self.inc(*labels, by=total - before if total >= before else total)
-        self._followed[labels] = total
+        self.inc(*labels, by=max(total - before, 0.0))
+        self._followed[labels] = max(total, before)
+
+    def restarted(self, version: str) -> None:
+        """Who kept the totals of this version is gone, and the next one counts from 0."""
+        place = self.metric.labels.index(Label.VERSION)
+        for labels in [labels for labels in self._followed if labels[place] == version]:
+            del self._followed[labels]
 
     def _lines(self, openmetrics: bool) -> Iterator[str]:
         for labels, value in self._series.items():

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,13 +145,7 @@ def _quantiles(seconds: NDArray[np.float64], of: int, *shares: float) -> list[fl
     return [float(ordered[p]) if p < len(seconds) else math.inf for p in places]
 
 
-def quantile(ordered: Sequence[float], q: float) -> float | None:
-    """The smallest value with at least the share `q` at or below it; None of nothing.
-
-    Never interpolated, so it is always a latency that some request really had.
-    """
-    return ordered[_place(q, len(ordered))] if ordered else None
-
-
 def _place(q: float, of: int) -> int:
+    """Of the smallest value with at least the share `q` at or below it. Never interpolated, so it
+    is always a latency that some request really had."""
     return max(math.ceil(q * of), 1) - 1

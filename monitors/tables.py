@@ -17,11 +17,24 @@ class Windows(Wire, frozen=True):
     fault_requests: Count  # the last finished requests of each version
 
 
+class Lines(Wire, frozen=True):
+    """The red lines that the columns are shares past, and judged by: those of the gateway, which
+    whoever shows its tables need not know."""
+
+    hit_rate_floor: float
+    first_packet_s: float
+    first_packet_exceedance: float
+    degrade_s: float
+    degrade_exceedance: float
+    fault_rate: float
+
+
 class Tables(Wire, frozen=True):
     """All three tables at calendar time `wall`. `None` in a row is unknown, never zero."""
 
     wall: float
     windows: Windows
+    lines: Lines
     cache: tuple[CacheRow, ...]
     cache_summary: tuple[CacheSummary, ...]
     latency: tuple[LatencyRow, ...]
@@ -41,6 +54,18 @@ def windows(lines: RedLines) -> Windows:
     )
 
 
+def lines_shown(lines: RedLines) -> Lines:
+    """Those of the red lines that a table's columns have to do with."""
+    return Lines(
+        hit_rate_floor=lines.cache.hit_rate_floor,
+        first_packet_s=lines.latency.first_packet_s,
+        first_packet_exceedance=lines.latency.first_packet_exceedance,
+        degrade_s=lines.latency.degrade_s,
+        degrade_exceedance=lines.latency.degrade_exceedance,
+        fault_rate=lines.faults.rate,
+    )
+
+
 def snapshot(
     cache: CacheTable,
     latency: LatencyTable,
@@ -54,6 +79,7 @@ def snapshot(
     return Tables(
         wall=wall,
         windows=windows(lines),
+        lines=lines_shown(lines),
         cache=cache.rows(now),
         cache_summary=cache.summaries(now),
         latency=latency.rows(now),

@@ -188,10 +188,9 @@ def tables(
     as_json: Annotated[
         bool, typer.Option("--json", help="The tables as JSON on one line; implies --once.")
     ] = False,
-    lines: LinesFile = None,
     state_dir: StateDir = STATE_DIR,
 ) -> None:
-    """The three tables, live: cache, latency, faults.
+    """The three tables, live: cache, latency, faults, by the red lines of the stack.
 
     Exit codes: 0, they were shown, whatever is in them; 1, the stack does not answer; 2, wrong
     usage. In JSON null is unknown.
@@ -199,18 +198,17 @@ def tables(
     import msgspec
     from rich.console import Console
 
-    from monitors.redlines import RedLines
     from redline import tables_view as view
     from redline.client import ClientError
 
-    stack, limits = _stack(state_dir), _lines(lines) or RedLines()
+    stack = _stack(state_dir)
     try:
         if as_json:
             typer.echo(msgspec.json.encode(view.fetch(stack)).decode())
         elif once:
-            Console().print(view.draw(view.fetch(stack), limits))
+            Console().print(view.draw(view.fetch(stack)))
         else:
-            view.follow(stack, limits)
+            view.follow(stack)
     except ClientError as err:
         _fail(err)
     except KeyboardInterrupt:

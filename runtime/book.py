@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import product
 
-from prometheus_client import CollectorRegistry
-
 from monitors import catalog, tables
 from monitors.cache_table import CacheTable
 from monitors.contract import (
@@ -34,6 +32,20 @@ from runtime.stamp import Stamp
 
 WARM_AFTER = 20  # requests of one pool epoch
 
+_ENGINE_COUNTERS: tuple[tuple[Metric, Callable[[Snapshot], float]], ...] = (
+    (catalog.PREFIX_HIT_TOKENS, lambda snapshot: snapshot.prefix_hit_tokens),
+    (catalog.PREFIX_LOOKUP_TOKENS, lambda snapshot: snapshot.prefix_lookup_tokens),
+    (catalog.PREFIX_EVICTIONS, lambda snapshot: snapshot.prefix_evictions),
+    (catalog.ENCODER_HITS, lambda snapshot: snapshot.encoder_hits),
+    (catalog.ENCODER_LOOKUPS, lambda snapshot: snapshot.encoder_lookups),
+    (catalog.BUSY, lambda snapshot: snapshot.busy_s),
+    (catalog.STEPS, lambda snapshot: snapshot.steps),
+    (catalog.SHADOW_CHECKS, lambda snapshot: snapshot.shadow.checks),
+    (catalog.SHADOW_NATS, lambda snapshot: snapshot.shadow.nats),
+    (catalog.SHADOW_TOKENS, lambda snapshot: snapshot.shadow.tokens),
+    (catalog.SHADOW_AGREED, lambda snapshot: snapshot.shadow.agreed),
+    (catalog.SHADOW_TRIPS, lambda snapshot: snapshot.shadow.trips),
+)
 _ENGINE_GAUGES: tuple[tuple[Metric, Callable[[Snapshot], float | None]], ...] = (
     (catalog.RESERVED_BYTES, lambda snapshot: snapshot.reserved_bytes),
     (catalog.DEVICE_BYTES, lambda snapshot: snapshot.device_bytes),
@@ -53,14 +65,13 @@ class Book:
         lines: RedLines,
         incarnation: str,
         *,
-        registry: CollectorRegistry,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         requests: Requests | None = None,
     ) -> None:
         self.requests = requests or Requests(Tracing(), clock=clock, wall=wall)
         self.evidence = EvidenceLog(incarnation, wall=wall)
-        self.exposition = Exposition(registry, lines, catalog.DATA_PLANE, wall=wall)
+        self.exposition = Exposition(lines, catalog.DATA_PLANE, wall=wall)
         self.cache = CacheTable(lines)
         self.latency = LatencyTable(lines, clock=clock)
         self.faults = FaultTable(lines)
@@ -77,7 +88,7 @@ class Book:
         """Show a version's counters at 0, so that a rate sees their first step."""
         for outcome in Outcome:
             self.exposition.counter(catalog.REQUESTS).start(version, outcome)
-        for counter in (catalog.SPEECH_SECONDS, catalog.UNDERRUN_SECONDS):
+        for counter in (catalog.SERVED_REQUESTS, catalog.SPEECH_SECONDS, catalog.UNDERRUN_SECONDS):
             self.exposition.counter(counter).start(version)
         for milestone in Milestone:
             self.exposition.counter(catalog.OVERDUE).start(version, milestone)
@@ -143,6 +154,7 @@ class Book:
             return
         self.exposition.counter(catalog.REQUESTS).inc(stamp.version, ending.outcome)
         if ending.outcome is not Outcome.REFUSED:
+            self.exposition.counter(catalog.SERVED_REQUESTS).inc(stamp.version)
             marks = marks_of(found)
             self.faults.finish(stamp.version, ending.outcome, ending.faulted, marks)
 
@@ -178,21 +190,8 @@ class Book:
         """An engine's newest numbers (table 1 and its scheduler)."""
         self.cache.update(version, snapshot.cells, self._clock(), snapshot.reuse)
         self.exposition.prepare()
-        for counter, total in (
-            (catalog.PREFIX_HIT_TOKENS, snapshot.prefix_hit_tokens),
-            (catalog.PREFIX_LOOKUP_TOKENS, snapshot.prefix_lookup_tokens),
-            (catalog.PREFIX_EVICTIONS, snapshot.prefix_evictions),
-            (catalog.ENCODER_HITS, snapshot.encoder_hits),
-            (catalog.ENCODER_LOOKUPS, snapshot.encoder_lookups),
-            (catalog.BUSY, snapshot.busy_s),
-            (catalog.STEPS, snapshot.steps),
-            (catalog.SHADOW_CHECKS, snapshot.shadow.checks),
-            (catalog.SHADOW_NATS, snapshot.shadow.nats),
-            (catalog.SHADOW_TOKENS, snapshot.shadow.tokens),
-            (catalog.SHADOW_AGREED, snapshot.shadow.agreed),
-            (catalog.SHADOW_TRIPS, snapshot.shadow.trips),
-        ):
-            self.exposition.counter(counter).follow(total, version)
+        for counter, read in _ENGINE_COUNTERS:
+            self.exposition.counter(counter).follow(read(snapshot), version)
         for gauge, read in _ENGINE_GAUGES:
             self.exposition.gauge(gauge).set(read(snapshot), version)
 
@@ -204,10 +203,12 @@ class Book:
 
     def lost_sight(self, version: str) -> None:
         """The engine is gone: what only it knows is unknown until the next one speaks, and that
-        one starts cold, whatever its pool epoch is."""
+        one starts cold and counts from 0, whatever its pool epoch is."""
         for key in [key for key in self._served if key[0] == version]:
             del self._served[key]
         self.cache.lost_sight(version)
+        for counter, _ in _ENGINE_COUNTERS:
+            self.exposition.counter(counter).restarted(version)
         for gauge, _ in _ENGINE_GAUGES:
             self.exposition.gauge(gauge).set(None, version)
         self.exposition.gauge(catalog.SHOWS_TABLE).set(None, version, Table.CACHE)

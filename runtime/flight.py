@@ -126,27 +126,29 @@ class Flight:
             slices=settings.lines.scheduler,
             digests=self.ask.digests,
         )
+        prompt = Prompt()
         try:
-            self._prompt = await self._decode(how)
-        except turns.MediaRefused as err:
-            self.watch.judged(*err.findings)
+            await self._decode(how, prompt)
+        except ApiError:
+            self.watch.judged(*prompt.findings)
             raise
+        self._prompt = prompt
         self.ask = self.ask.without_content()
         self.trace.decoded(rung)
 
-    async def _decode(self, how: Decoding) -> Prompt:
+    async def _decode(self, how: Decoding, prompt: Prompt) -> None:
         """In a thread; how long it waited for one, and how long it took."""
         clock, asked_at = self._plane.clock, self._plane.clock()
         began: list[float] = []
 
-        def build() -> Prompt:
+        def build() -> None:
             began.append(clock())
-            return turns.build(self.ask.chat, self.ask.files, how)
+            turns.build(self.ask.chat, self.ask.files, how, prompt)
 
         here = contextvars.copy_context()  # so that a log line from there knows its request
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._plane.decoders, here.run, build)
+            await loop.run_in_executor(self._plane.decoders, here.run, build)
         finally:
             if began:
                 self.trace.stage(Stage.DECODER_QUEUE, asked_at, began[0])

@@ -10,8 +10,6 @@ from importlib import metadata
 from pathlib import Path
 from uuid import uuid4
 
-from prometheus_client import CollectorRegistry
-
 from monitors import catalog, tracing
 from monitors.contract import KvRung, Level, Name, Observed, ResidentChanged, ResidentStatus, Route
 from monitors.detectors.speech import SpeechAudit
@@ -74,7 +72,6 @@ class DataPlane:
         self.book = Book(
             settings.lines,
             self.incarnation,
-            registry=CollectorRegistry(),
             clock=clock,
             wall=wall,
             requests=self.requests,

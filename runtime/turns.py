@@ -38,15 +38,6 @@ _BASE64_PIECE = 256 * 1024  # letters; all at once, a large file would hold up e
 Files = Mapping[str, bytes]  # uploads by name, fetched media by URL
 
 
-class MediaRefused(ApiError):
-    """Media that cannot be used. `findings`: what was found of the request's media until then."""
-
-    def __init__(self, err: MediaError, message: str, findings: tuple[Finding, ...]) -> None:
-        status = 413 if err.too_large else 400
-        super().__init__(status, message, code=err.code, param=err.param)
-        self.findings = findings
-
-
 @dataclass
 class Prompt:
     """The turns of one request, the arrays they point at, and what detectors say of its media."""
@@ -69,17 +60,17 @@ class Decoding:
     digests: Mapping[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
 
 
-def build(asked: ChatRequest, files: Files, how: Decoding) -> Prompt:
-    """Decodes all media of a request. Blocks: call it in a thread. Raises `ApiError`, of which
-    `MediaRefused` brings what was found of the media."""
-    prompt = Prompt()
+def build(asked: ChatRequest, files: Files, how: Decoding, prompt: Prompt) -> None:
+    """Decodes all media of a request into `prompt`, an empty one. Blocks: call it in a thread.
+
+    Raises `ApiError`; then `prompt` has what was found of the media until then.
+    """
     turns: list[Turn] = []
     for index, message in enumerate(asked.messages):
         parts = _parts(message, f"messages.{index}.content", files, how, prompt)
         role = "system" if message.role == "developer" else message.role
         turns.append(Turn(role=role, parts=tuple(parts)))
     prompt.turns = tuple(turns)
-    return prompt
 
 
 def addresses(asked: ChatRequest) -> dict[str, str]:
@@ -155,8 +146,9 @@ def _media(
     except MediaError as err:
         damaged = any(finding.faults for finding in checked)
         message = f"{err}. {_NOT_AS_SENT}" if damaged else str(err)
-        found = joined(*checked, *_refused(err, Modality(kind)))
-        raise MediaRefused(err, message, (*prompt.findings, *found)) from err
+        prompt.findings += joined(*err.findings, *checked, *_refused(err, Modality(kind)))
+        status = 413 if err.too_large else 400
+        raise ApiError(status, message, code=err.code, param=err.param) from err
     prompt.items += 1
     prompt.findings += joined(*clip.report.findings, *checked)
     return parts

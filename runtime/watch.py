@@ -83,6 +83,8 @@ class Watch:
 
     def prefilled(self, event: VideoPrefilled) -> None:
         """The first key frame is in the Thinker."""
+        if self.over:
+            return
         self._reach(Milestone.FIRST_VIDEO_FRAME, event.at)
         if event.mean_abs_error is not None:
             judge = partial(operations.arrival_faults, event.mean_abs_error, event.max_abs_error)
@@ -161,7 +163,7 @@ class Watch:
         """Who judges the speech; nobody, where the client did not want the rest of it."""
         if finished is not None and self._speech:
             reason, made = finished.speech_reason, finished.codec_frames
-        elif outcome in (Outcome.FAILED, Outcome.LOST) and self._audit.frames:
+        elif outcome in (Outcome.FAILED, Outcome.LOST) and self._has_speech():
             reason, made = None, None
         else:
             return {}
@@ -170,6 +172,10 @@ class Watch:
         if self._playout is not None:  # a listener plays only what is streamed
             judges[Detector.PLAYOUT] = self._played.judging(self._playout.close)
         return judges
+
+    def _has_speech(self) -> bool:
+        """Some was sent, or was to be judged when that broke."""
+        return bool(self._audit.frames) or self._heard.failed is not None
 
     def _note_residency(self, finished: Finished) -> None:
         self._book.residency(

@@ -46,7 +46,8 @@ class ClipTimeline:
     gap; `audio_peak[i]` is how loud it gets, of full scale. `video_start` is the first
     packet's, as what cannot be decoded was in step too; `audio_start` is that of the first decoded
     frame, after priming was dropped.
-    `sampled_ms[i]` is the time of the frame that was taken for the grid point `grid_ms[i]`.
+    `sampled_ms[i]` is when the frame that was taken for the grid point `grid_ms[i]` came on screen
+    by its own time stamp, `sampled_until_ms[i]` when the next one took its place.
     """
 
     video_pts: Milliseconds
@@ -56,6 +57,7 @@ class ClipTimeline:
     video_start: float | None
     audio_start: float | None
     sampled_ms: Milliseconds
+    sampled_until_ms: Milliseconds
     grid_ms: Milliseconds
 
 
@@ -104,10 +106,10 @@ def slice_offsets(clip: ClipTimeline) -> tuple[SliceOffset, ...]:
 
 
 def grid_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
-    """Whether the frames we sampled stand where the model is told they do (S2.2)."""
+    """Whether the frames we sampled were on screen where the model is told they are (S2.2)."""
     if not len(clip.grid_ms):
         return ()
-    error = np.abs(clip.sampled_ms - clip.grid_ms)
+    error = np.maximum(clip.sampled_ms - clip.grid_ms, clip.grid_ms - clip.sampled_until_ms)
     worst = int(error.argmax())
     if error[worst] <= GRID_TOLERANCE_MS:
         return ()
@@ -115,8 +117,8 @@ def grid_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
     return (
         _found(
             "grid_error",
-            f"the frame for {at:.0f} ms is of {clip.sampled_ms[worst]:.0f} ms; "
-            f"at most {GRID_TOLERANCE_MS:.0f} ms apart",
+            f"the frame for {at:.0f} ms was shown from {clip.sampled_ms[worst]:.0f} to "
+            f"{clip.sampled_until_ms[worst]:.0f} ms; at most {GRID_TOLERANCE_MS:.0f} ms apart",
             at_ms=at,
             value=float(error[worst]),
             limit=GRID_TOLERANCE_MS,

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 import httpx
-from prometheus_client import CollectorRegistry
 
 from alerts.firing import Firing
 from alerts.ladder import Move
@@ -44,7 +43,7 @@ class ControlPlane:
         self.settings = settings
         self.journal = Journal(path)
         self.book = AlertBook(settings.lines.alerts)
-        self.exposition = Exposition(CollectorRegistry(), settings.lines, catalog.CONTROL_PLANE)
+        self.exposition = Exposition(settings.lines, catalog.CONTROL_PLANE)
         self._lease = LeaderLease(path, holder, settings.leader_ttl_s)
         self._deposed = deposed
         # No proxy of the environment's: it would be shown the token, and loopback is not there.

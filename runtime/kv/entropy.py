@@ -3,7 +3,8 @@
 Attention runs over pieces that hold one modality each, and yields the log-sum-exp of each. The
 softmax of these over a query's pieces is its attention mass per piece; everything here follows
 from it, in nats, per head and averaged over heads. With fewer than two modalities in view both
-definitions are undefined: NaN, which never permits reuse.
+definitions are undefined: NaN, which never permits reuse. Shares add up to a little more than 1 in
+float32, which would make a little less than no entropy: what is summed up must never fall.
 """
 
 from enum import Enum
@@ -29,7 +30,7 @@ def mass_entropy(lse: Tensor, onehot: Tensor, in_view: Tensor) -> Tensor:
     see. Nats `(..., queries)`.
     """
     share = lse.softmax(-2).transpose(-1, -2)
-    nats = torch.special.entr(share @ onehot).sum(-1).mean(-1)
+    nats = torch.special.entr(share @ onehot).sum(-1).mean(-1).clamp_min(0.0)
     return torch.where(in_view >= 2, nats, torch.nan)
 
 
@@ -41,7 +42,7 @@ def token_entropy(lse: Tensor, inside: Tensor, foreign: Tensor, in_view: Tensor)
     modality than the query. The rest as for `mass_entropy`.
     """
     share = lse.masked_fill(~foreign[..., None], -torch.inf).softmax(-2)
-    nats = (torch.special.entr(share) + share * inside).sum(-2).mean(-1)
+    nats = (torch.special.entr(share) + share * inside).sum(-2).mean(-1).clamp_min(0.0)
     return torch.where(in_view >= 2, nats, torch.nan)
 
 

@@ -23,9 +23,8 @@ def slice_index(ms: float, slice_ms: float) -> int:
 
 @dataclass(frozen=True)
 class Sample(Generic[Frame]):
-    """The frame that stands for the grid point `grid_ms`; `shown_ms` is its true time.
-
-    The grid error `shown_ms - grid_ms` is for `monitors.detectors.timeline` to judge.
+    """The frame that stands for the grid point `grid_ms`; `shown_ms` is the time that the model
+    is told of it: its own where that is near, else the point, when it still was on screen.
     """
 
     frame: Frame

@@ -47,7 +47,6 @@ class DecodeReport:
     """What decoding brought to light, for the detectors. None: the item has no such stream."""
 
     container: str
-    audio_codec: str | None = None
     sound: SoundReport | None = None
     video: bitstream.VideoStreamReport | None = None
     findings: tuple[Finding, ...] = ()
@@ -124,7 +123,9 @@ def _decode(
         lips = video.inspection.lips(sound)
         report = replace(report, findings=(*report.findings, lips))
     if not len(samples if kind == "video" else sound):
-        raise guard.refusal(MediaProblem.NO_FRAMES, f"no {kind} could be decoded from it")
+        refused = guard.refusal(MediaProblem.NO_FRAMES, f"no {kind} could be decoded from it")
+        refused.findings = report.findings
+        raise refused
     signing = Gathering(Detector.OPERATIONS)
 
     def sign(frames: NDArray[np.uint8]) -> Signature:
@@ -242,7 +243,6 @@ def _report(
     heard = () if audio is None else (_judge_sound(audio.report),)
     return DecodeReport(
         container=container.format.name,
-        audio_codec=None if audio is None else audio.codec,
         sound=None if audio is None else audio.report,
         video=stream,
         findings=joined(clock, *seen, *heard),
@@ -259,6 +259,8 @@ def _judge_clocks(video: VideoTrack | None, audio: AudioTrack | None) -> Verdict
 
 def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.ClipTimeline:
     samples = [] if video is None else video.samples
+    shown = np.array([] if video is None else video.shown_ms)
+    taken = np.array([] if video is None else video.taken_ms)
     pictures = [] if video is None or video.start_ms is None else sorted(video.pts_ms)
     return clocks.ClipTimeline(
         video_pts=np.array(pictures),
@@ -267,6 +269,7 @@ def _timeline(video: VideoTrack | None, audio: AudioTrack | None) -> clocks.Clip
         audio_peak=np.array([] if audio is None else audio.peak),
         video_start=pictures[0] if pictures else None,
         audio_start=None if audio is None else audio.start_ms,
-        sampled_ms=np.array([sample.shown_ms for sample in samples]),
+        sampled_ms=taken,
+        sampled_until_ms=np.append(shown, np.inf)[np.searchsorted(shown, taken, "right")],
         grid_ms=np.array([sample.grid_ms for sample in samples]),
     )

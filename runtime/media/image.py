@@ -20,7 +20,7 @@ def decode_image(data: bytes, guard: Guard, fidelity: Fidelity) -> tuple[NDArray
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
             guard.pixels(*picture.size)
-            upright = ImageOps.exif_transpose(picture).convert("RGB")
+            upright = _rgb(ImageOps.exif_transpose(picture))
             name = str(picture.format).lower()
         size = fidelity.size(*upright.size)
         scaled = upright if size == upright.size else upright.resize(size, Image.Resampling.BOX)
@@ -33,3 +33,15 @@ def decode_image(data: bytes, guard: Guard, fidelity: Fidelity) -> tuple[NDArray
             MediaProblem.NOT_MEDIA, f"cannot be read as a picture ({', '.join(FORMATS)})"
         ) from err
     return np.asarray(scaled), name
+
+
+def _rgb(picture: Image.Image) -> Image.Image:
+    """The picture without transparency, on white as pages show it, and in 8 bits."""
+    if picture.mode.startswith("I"):  # Pillow would cut 16 bits of grey off at 255
+        grey = np.asarray(picture).astype(np.int64) >> 8
+        picture = Image.fromarray(np.clip(grey, 0, 255).astype(np.uint8))
+    if not picture.has_transparency_data:
+        return picture.convert("RGB")
+    seen = picture.convert("RGBA")
+    white = Image.new("RGBA", seen.size, "white")
+    return Image.alpha_composite(white, seen).convert("RGB")

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
+from monitors.detectors.finding import Finding
+
 MAX_FRAME_RATE = 240  # a second, over the longest clip: more only keeps the decoder busy
 
 
@@ -31,13 +33,15 @@ _TOO_LARGE = (
 
 
 class MediaError(ValueError):
-    """Media that cannot be used. `message` is for the client; `param` names its field."""
+    """Media that cannot be used. `message` is for the client; `param` names its field, and
+    `findings` are what detectors saw of it before."""
 
     def __init__(self, message: str, param: str, code: MediaProblem) -> None:
         super().__init__(f"{param}: {message}")
         self.message = message
         self.param = param
         self.code = code
+        self.findings: tuple[Finding, ...] = ()
 
     @property
     def damaged(self) -> bool:

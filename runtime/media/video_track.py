@@ -14,7 +14,7 @@ from runtime.media.clock import GridSampler, Sample, to_ms
 from runtime.media.decoders import decoder_for
 from runtime.media.fidelity import Fidelity
 from runtime.media.inspection import Inspection
-from runtime.media.limits import Guard
+from runtime.media.limits import Guard, MediaProblem
 from runtime.media.track import Track
 
 Pixels = NDArray[np.uint8]
@@ -37,14 +37,14 @@ class VideoTrack(Track):
         super().__init__(stream, origin_ms, guard)
         self.inspection = Inspection(self.codec, stream.codec_context.extradata)
         self.samples: list[Sample[Pixels]] = []
+        self.shown_ms: list[float] = []  # when each frame came on screen
+        self.taken_ms: list[float] = []  # ... and each that was sampled, by its own time stamp
         self._decoder = decoder_for(stream)
         self._fidelity = fidelity
         self._size: tuple[int, int] | None = None
         self._sampler: GridSampler[VideoFrame] = GridSampler(1000.0 / fps)
         self._frame_ms = 1000.0 / float(stream.average_rate or fps)
         self._declared_ms = None if stream.duration is None else self._span(stream.duration)
-        self._shown = 0
-        self._last_ms: float | None = None
         self._decoded = 0
 
     def feed(self, packet: Packet | None) -> None:
@@ -82,7 +82,7 @@ class VideoTrack(Track):
     @property
     def end_ms(self) -> float:
         """When the last frame leaves the screen."""
-        return 0.0 if self._last_ms is None else self._last_ms + self._frame_ms
+        return self.shown_ms[-1] + self._frame_ms if self.shown_ms else 0.0
 
     def report(self, clip_ms: tuple[float | None, float]) -> VideoStreamReport:
         """What decoding brought to light.
@@ -92,7 +92,7 @@ class VideoTrack(Track):
         """
         own_ms = self._declared_ms, self.end_ms - (self.start_ms or 0.0)
         declared_ms, decoded_ms = clip_ms if self._declared_ms is None else own_ms
-        return self.inspection.report(self._shown, self.end_ms, declared_ms, decoded_ms)
+        return self.inspection.report(len(self.shown_ms), self.end_ms, declared_ms, decoded_ms)
 
     def _span(self, duration: int) -> float:
         return to_ms(duration, self._time_base)
@@ -104,14 +104,14 @@ class VideoTrack(Track):
             self.inspection.refused(None, "a frame without a time")
             return
         ms = self._at(frame.pts)
-        if self._last_ms is not None and ms <= self._last_ms:
+        if self.shown_ms and ms <= self.shown_ms[-1]:
             self.inspection.backward(ms)
             return
         self._guard.pixels(frame.width, frame.height)
         if self.start_ms is None:
             self.start_ms = ms
         self._frame_ms = self._span(frame.duration) or self._frame_ms
-        self._shown, self._last_ms = self._shown + 1, ms
+        self.shown_ms.append(ms)
         self.inspection.frame(frame, ms)
         self._keep(self._sampler.feed(frame, ms))
 
@@ -120,7 +120,17 @@ class VideoTrack(Track):
             frame = sample.frame
             self._size = self._size or self._fidelity.size(frame.width, frame.height)
             turned = self._decoder.rotation(frame)
-            pixels = self._fidelity.picture(frame, self._size, turned)
+            pixels = self._picture(frame, self._size, turned)
             self.inspection.picture(frame, sample.shown_ms, pixels, turned)
             self._guard.unpacked(pixels.nbytes * (len(self.samples) + 1))
             self.samples.append(Sample(pixels, sample.shown_ms, sample.grid_ms))
+            assert frame.pts is not None, "a frame without a time is not taken"
+            self.taken_ms.append(self._at(frame.pts))
+
+    def _picture(self, frame: VideoFrame, size: tuple[int, int], turned: int) -> Pixels:
+        try:
+            return self._fidelity.picture(frame, size, turned)
+        except FFmpegError as err:  # of a colour matrix that the scaler does not know
+            raise self._guard.refusal(
+                MediaProblem.UNSUPPORTED, f"has colours that cannot be shown here: {err.strerror}"
+            ) from err

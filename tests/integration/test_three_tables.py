@@ -1,8 +1,9 @@
 """The three tables as JSON and in a real Prometheus: the same, column by column.
 
-Counts and shares are equal to the last digit. `increase` stretches a count of a window to its ends,
-by a scrape interval's part at most. A quantile that Prometheus interpolates lies in the bucket
-that holds the exact one.
+Counts are equal to the last digit, and shares are here, where all counters began in the window: how
+far they are apart where one began before it is in tests/rules/latency.yml. `increase` stretches a
+count of a window to its ends, by a scrape interval's part at each. A quantile that Prometheus
+interpolates lies in the bucket that holds the exact one.
 """
 
 import bisect
@@ -15,7 +16,6 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from monitors import catalog, recorded
 from monitors.cache_table import CacheRow, CacheSummary
@@ -48,7 +48,6 @@ class Place:
     suffix: str = ""
     scale: float = 1.0
     fixed: dict[str, str] | None = None
-    summed: bool = False
 
 
 CELL = {"version": "version", "layer_id": "layer_id", "modality": "modal"}
@@ -85,9 +84,7 @@ COLUMNS: dict[type[msgspec.Struct], dict[str, Sequence[Place]]] = {
         "slow_share": [Place(recorded.SLOW_SHARE, FIRST)],
     },
     FaultRow: {
-        "finished": [
-            Place(catalog.REQUESTS, BY_VERSION, fixed={"outcome!": "refused"}, summed=True)
-        ] * 2,
+        "finished": [Place(catalog.SERVED_REQUESTS, BY_VERSION)] * 2,
         "requests": [Place(catalog.FAULT_WINDOW_REQUESTS, BY_VERSION)] * 2,
         "rate": ring(recorded.FAULT_RATE, recorded.FAULT_RATE_BY_FAULT),
         **{
@@ -156,7 +153,7 @@ def wait_for(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
-    book = Book(LINES, "inc", registry=CollectorRegistry(), requests=Traced(Tracing()))
+    book = Book(LINES, "inc", requests=Traced(Tracing()))
     flag = "--enable-feature=exemplar-storage"
     nothing_yet(book)
     with (
@@ -188,7 +185,7 @@ def recorded_of(three: Three, place: Place, row: Any) -> float | None:
     where |= place.fixed or {}
     matchers = ",".join(f'{label}="{value}"' for label, value in where.items())
     series = f"{place.series.name}{place.suffix}{{{matchers}}}"
-    found = three.query(f"sum({series})" if place.summed else series)
+    found = three.query(series)
     assert len(found) <= 1
     return next((value * place.scale for value in found.values()), None)
 

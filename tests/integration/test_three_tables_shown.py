@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -26,7 +25,7 @@ from tests.support.three_tables import LINES, Traced, drive, nothing_yet
 @pytest.fixture(scope="module")
 def shown() -> Tables:
     """Of the known workload."""
-    book = Book(LINES, "inc", registry=CollectorRegistry(), requests=Traced(Tracing()))
+    book = Book(LINES, "inc", requests=Traced(Tracing()))
     nothing_yet(book)
     drive(book)
     return book.tables()
@@ -62,7 +61,7 @@ def test_a_stack_that_is_not_there_is_exit_code_1(tmp_path: Path) -> None:
 def test_the_terminal_shows_the_same_in_every_column(shown: Tables) -> None:
     console = Console(width=80, force_terminal=False)
     with console.capture() as capture:
-        console.print(tables_view.draw(shown, LINES))
+        console.print(tables_view.draw(shown))
     lines = {re.sub(r"[│\s]+", " ", line).strip() for line in capture.get().splitlines()}
     for row in shown.latency:
         assert latency_line(row) in lines

@@ -1,6 +1,5 @@
 """An exposition to test, and the two tables it reads."""
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -25,15 +24,13 @@ class Plane:
     """An exposition and the two tables it reads."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.metrics = Exposition(self.registry, LINES)
+        self.metrics = Exposition(LINES)
         self.cache = CacheTable(LINES)
         self.faults = FaultTable(LINES)
         self.metrics.publish_tables(self.cache, self.faults, clock=lambda: 1.0)
 
     def families(self) -> dict[str, Family]:
-        body, _ = self.metrics.render(None)
-        return {family.name: family for family in parse_text(body.decode())}
+        return families(self.metrics)
 
     def samples(self, name: str) -> dict[tuple[str, ...], float]:
         """Label values (in the order of their names) -> value, of one sample name."""
@@ -43,6 +40,12 @@ class Plane:
             for sample in family.samples
             if sample.name == name
         }
+
+
+def families(exposition: Exposition) -> dict[str, Family]:
+    """What a scrape shows, as the client library reads it."""
+    body, _ = exposition.render(None)
+    return {family.name: family for family in parse_text(body.decode())}
 
 
 def cell(layer: int, modality: Modality, *, entropy_th: float | None = 0.35) -> CacheCell:

@@ -43,6 +43,8 @@ def drive(book: Book) -> None:
                 book.crossed(stamp, milestone, LINES.latency.degrade_s)
         for _ in range(400):
             finish(book, stamp, draw)
+        for ending in (Outcome.REFUSED, Outcome.CANCELLED, Outcome.CANCELLED, Outcome.FAILED):
+            book.unserved(version, ending)  # says nothing about the version
         for _ in range(2):
             cells = [cell(draw, place) for place in itertools.product(range(LAYERS), Modality)]
             book.snapshot(version, snapshot(version, cells))

@@ -41,11 +41,17 @@ FLOOD = 40
 
 
 async def send(
-    gateway: Gateway, clip: bytes, session: str, digest: str | None = None, **more: Any
+    gateway: Gateway,
+    clip: bytes,
+    session: str,
+    digest: str | None = None,
+    beside: str | None = None,
+    **more: Any,
 ) -> httpx.Response:
-    """One clip, uploaded as a form."""
+    """One clip, uploaded as a form; `beside`: the address of another one behind it."""
     url = {"url": "attachment:c.mp4"} | ({} if digest is None else {"digest": digest})
-    content = [{"type": "video_url", "video_url": url}]
+    urls = [url] if beside is None else [url, {"url": beside}]
+    content = [{"type": "video_url", "video_url": one} for one in urls]
     body = {"model": "redline", "messages": [{"role": "user", "content": content}], **more}
     return await gateway.client.post(
         "/v1/chat/completions",
@@ -158,6 +164,16 @@ async def test_media_that_is_refused_shows_as_input_and_counts_for_nobody(tmp_pa
             if line.startswith(f"{catalog.FAULTS.name}{{") and 'origin="input"' in line
         ]
         assert sum(float(line.split("} ")[1].split()[0]) for line in counted) == 2.0
+
+
+async def test_what_was_found_is_shown_whatever_else_the_request_is_refused_for(
+    tmp_path: Path,
+) -> None:
+    async with running_gateway(settings_for(tmp_path)) as gateway:
+        refused = await send(gateway, CLIP, "s", digest_of(b"another"), beside="attachment:gone")
+        assert refused.json()["error"]["code"] == "attachment_not_found"
+        faults = [e.body for e in gateway.bodies("fault") if isinstance(e.body, FaultFound)]
+        assert [f.rule for f in faults] == ["digest_mismatch"]
 
 
 async def test_a_digest_is_checked_where_media_is_decoded_and_never_on_the_event_loop(

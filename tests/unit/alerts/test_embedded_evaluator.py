@@ -23,7 +23,7 @@ from monitors.fault_table import FaultRow, FaultTable
 from monitors.labels import Action, Fault, Milestone, Outcome
 from monitors.latency_table import LatencyRow, LatencyTable
 from monitors.redlines import AlertLines, FaultLines, LatencyLines, RedLines
-from monitors.tables import Tables, windows
+from monitors.tables import Tables, lines_shown, windows
 
 LINES = RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count=20))
 WALL = 1_800_000_000.0
@@ -68,7 +68,7 @@ def faults(requests: int, faulted: int, fault: Fault | None = None, finished: in
 
 def tables(**rows: Any) -> Tables:
     empty: dict[str, Any] = {"cache": (), "cache_summary": (), "latency": (), "faults": ()}
-    return Tables(wall=WALL, windows=windows(LINES), **{**empty, **rows})
+    return Tables(wall=WALL, windows=windows(LINES), lines=lines_shown(LINES), **{**empty, **rows})
 
 
 class Clock:

@@ -36,6 +36,7 @@ def steady(
         video_start=float(video[0]),
         audio_start=float(audio[0]),
         sampled_ms=grid + 20.0,
+        sampled_until_ms=grid + 60.0,
         grid_ms=grid,
     )
 
@@ -259,6 +260,7 @@ def test_whatever_times_a_clip_has_it_is_judged(
         video_start=video,
         audio_start=audio,
         sampled_ms=np.array(pictures),
+        sampled_until_ms=np.array(pictures),
         grid_ms=np.array(pictures),
     )
     for fault in faults(clip):
@@ -278,12 +280,23 @@ def test_a_clip_of_one_stream_cannot_be_out_of_sync():
 def test_sampling_by_index_is_our_own_fault():
     times = np.cumsum(np.tile([20.0, 33.0, 120.0, 40.0, 66.0, 100.0], 12))
     grid = np.arange(0.0, 4000.0, 500.0)
-    by_index = times[np.linspace(0, len(times) - 1, len(grid)).astype(int)]
-    (fault,) = grid_faults(replace(steady(), sampled_ms=by_index, grid_ms=grid))
+    by_index = np.linspace(0, len(times) - 2, len(grid)).astype(int)
+    taken, left = times[by_index], times[by_index + 1]
+    clip = replace(steady(), sampled_ms=taken, sampled_until_ms=left, grid_ms=grid)
+    (fault,) = grid_faults(clip)
     assert (fault.origin, fault.grade) == (Origin.PIPELINE, Grade.HARD)
 
 
 def test_a_grid_error_is_tolerated_up_to_90_ms():
     clip = steady()
-    assert grid_faults(replace(clip, sampled_ms=clip.grid_ms - 90.0)) == ()
-    assert grid_faults(replace(clip, sampled_ms=clip.grid_ms - 91.0)) != ()
+    early = replace(clip, sampled_ms=clip.grid_ms - 200.0)
+    assert grid_faults(replace(early, sampled_until_ms=clip.grid_ms - 90.0)) == ()
+    assert grid_faults(replace(early, sampled_until_ms=clip.grid_ms - 91.0)) != ()
+    late = replace(clip, sampled_until_ms=clip.grid_ms + 200.0)
+    assert grid_faults(replace(late, sampled_ms=clip.grid_ms + 90.0)) == ()
+    assert grid_faults(replace(late, sampled_ms=clip.grid_ms + 91.0)) != ()
+
+
+def test_a_frame_that_stays_on_screen_stands_for_every_point_until_the_next():
+    clip = replace(steady(), sampled_ms=np.zeros(8), sampled_until_ms=np.full(8, np.inf))
+    assert grid_faults(clip) == ()

@@ -37,6 +37,22 @@ def test_entropy_is_averaged_over_heads_not_taken_of_their_mean() -> None:
     assert mass_entropy(lse, onehot, torch.tensor([2])).item() == pytest.approx(0.0, abs=1e-6)
 
 
+def test_no_rounding_makes_entropy_negative() -> None:
+    """Shares of one modality's pieces add up to a little more than 1 in float32."""
+    draw = torch.Generator().manual_seed(0)
+    lse = 4.0 * torch.randn(4000, 12, 8, generator=draw)
+    onehot = torch.eye(4)[torch.tensor([0] * 11 + [1])][None]
+    lse[:, 11] = -30.0
+    in_view = torch.full((4000,), 2)
+    foreign = (torch.arange(12) < 11)[None]
+    share = lse.softmax(-2).transpose(-1, -2) @ onehot
+    assert (share > 1.0).any(), "else this shows nothing"
+    assert (mass_entropy(lse, onehot, in_view) >= 0.0).all()
+    lse[:, 1:] = -120.0  # one piece alone: `inside` carries its own rounding
+    inside = torch.full_like(lse, -2.4e-7)
+    assert (token_entropy(lse, inside, foreign, in_view) >= 0.0).all()
+
+
 def test_entropy_is_undefined_with_one_modality_in_view() -> None:
     lse, onehot = by_modality([0.25] * 4)
     foreign = torch.tensor([[False, True, True, True]])

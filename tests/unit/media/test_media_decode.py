@@ -5,6 +5,7 @@ import io
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support import media
 from tests.unit.media.decoding import audio_slices, decoded, video_slices
@@ -113,6 +114,27 @@ def test_a_picture_is_one_slice_of_rgb_pixels():
     assert np.array_equal(only.pixels, next(media.frames(1, 96, 64)))
     assert clip.report.faults == ()
     assert not clip.has_video
+
+
+def as_png(picture: Image.Image) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, "PNG")
+    return out.getvalue()
+
+
+def test_sixteen_bits_of_grey_keep_their_steps():
+    ramp = np.tile(np.linspace(0, 65_535, 128).astype(np.uint16), (64, 1))
+    (only,) = decoded(as_png(Image.fromarray(ramp)), "image").slices
+    assert np.array_equal(only.pixels[..., 0], ramp >> 8)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_seen_on_white(mode: str):
+    clear = Image.new("RGBA", (64, 64), (0, 0, 0, 0))
+    clear.paste((200, 0, 0, 255), (0, 0, 32, 64))
+    (only,) = decoded(as_png(clear.convert(mode)), "image").slices
+    assert (only.pixels[:, 40:] == 255).all()
+    assert (only.pixels[:, :20] != 255).any()
 
 
 def test_the_same_bytes_give_the_same_digests():

@@ -1,6 +1,7 @@
 """Decoding lets every video detector speak, and uses decoders that notice damage."""
 
 import io
+from dataclasses import replace
 
 import av
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from monitors.detectors.finding import Abstained
 from monitors.labels import Detector, Grade, Judgement, Origin
+from runtime.media.clock import GridSampler
 from runtime.media.decode import Clip, MediaError
 from runtime.media.fidelity import Fidelity
 from tests.faults.bitstream import BitstreamFault, damage, inject
@@ -169,3 +171,17 @@ def test_one_turned_bit_is_noticed_by_the_decoder(coding: Coding):
     ]
     found = {fault.rule for fault in decoded(coded.with_pieces(pieces)).report.faults}
     assert "decode_error" in found
+
+
+def test_frames_that_are_picked_by_their_number_are_our_own_fault(monkeypatch: pytest.MonkeyPatch):
+    right = GridSampler.feed
+    behind: list[object] = []
+
+    def by_number(self: GridSampler[object], frame: object, ms: float):  # a second behind
+        behind.append(frame)
+        for sample in right(self, frame, ms):
+            yield replace(sample, frame=behind[max(0, len(behind) - 26)])
+
+    monkeypatch.setattr(GridSampler, "feed", by_number)
+    (fault,) = (f for f in decoded(media.clip(seconds=3.0)).report.faults if f.rule == "grid_error")
+    assert (fault.origin, fault.grade) == (Origin.PIPELINE, Grade.HARD)

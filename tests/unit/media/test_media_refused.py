@@ -1,9 +1,11 @@
 """What cannot be used is refused with words a client can act on, and with nothing else."""
 
+import io
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import av
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,3 +145,35 @@ def test_a_real_file_with_bytes_overwritten_is_decoded_or_refused(
         data[at : at + len(patch)] = patch
     with suppress(MediaError):
         assert decoded(bytes(data), kind).slices
+
+
+@pytest.mark.parametrize("matrix", [8, 10, 14])
+def test_colours_that_cannot_be_scaled_are_named_and_no_damage(matrix: int):
+    out = io.BytesIO()
+    with av.open(out, "w", format="matroska") as file:
+        stream = file.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+        stream.codec_context.colorspace = matrix
+        for i in range(10):
+            frame = av.VideoFrame(64, 64, "yuv420p")
+            frame.colorspace, frame.pts = matrix, i
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    error = refusal(out.getvalue(), "video")
+    assert error.code is MediaProblem.UNSUPPORTED
+    assert "colours" in error.message
+    assert not error.damaged
+
+
+def test_a_clip_without_a_whole_frame_tells_what_was_seen_of_it():
+    whole = media.clip(sound=None)
+    with av.open(io.BytesIO(whole)) as source:
+        packets = [bytes(packet) for packet in source.demux(video=0) if packet.size]
+    broken = bytearray(whole)
+    for packet in packets:
+        at = whole.index(packet)
+        broken[at + 8 : at + len(packet)] = bytes(len(packet) - 8)
+    error = refusal(bytes(broken), "video")
+    assert error.code is MediaProblem.NO_FRAMES
+    rules = {fault.rule for finding in error.findings for fault in finding.faults}
+    assert rules & {"decode_error", "syntax", "hole"}

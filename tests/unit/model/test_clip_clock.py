@@ -42,7 +42,9 @@ def built(*clips: bytes) -> turns.Prompt:
         fps=2.0,
         slices=lines.scheduler,
     )
-    return turns.build(ChatRequest.model_validate(asked), {}, how)
+    prompt = turns.Prompt()
+    turns.build(ChatRequest.model_validate(asked), {}, how, prompt)
+    return prompt
 
 
 def clip(offset_ms: float, seconds: float = SECONDS) -> bytes:

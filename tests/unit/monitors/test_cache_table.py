@@ -1,10 +1,11 @@
 """Table 1: residency over a window, through restarts, without ever going negative."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitors.cache_table import STALE_S, CacheCell, CacheRow, CacheSummary, CacheTable
+from monitors.cache_table import COUNTERS, STALE_S, CacheCell, CacheRow, CacheSummary, CacheTable
 from monitors.labels import Modality
 from monitors.redlines import RedLines
 
@@ -84,10 +85,24 @@ def test_an_engine_restart_counts_from_zero_again() -> None:
     cache = table()
     cache.update("v1", [cell(0, 0), cell(0, 0, layer=1)], 0.0)
     cache.update("v1", [cell(90, 100), cell(90, 100, layer=1)], 1.0)
-    # After the restart layer 1 has overtaken its old counters already; layer 0 tells.
+    cache.lost_sight("v1")
+    # After the restart layer 1 has overtaken its old counters already.
     cache.update("v1", [cell(5, 10), cell(100, 110, layer=1)], 2.0)
     rates = [row.hit_rate for row in cache.rows(2.0)]
     assert rates == [pytest.approx(95 / 110), pytest.approx(190 / 210)]
+
+
+def test_a_sum_that_falls_by_rounding_is_no_restart() -> None:
+    cache = table(window_s=1.5)
+    cache.update("v1", [cell(0, 0), cell(0, 0, layer=1)], 0.0)
+    cache.update("v1", [cell(49_500, 50_000), cell(49_500, 50_000, layer=1)], 1.0)
+    steady = cell(49_500, 50_000)
+    fallen = msgspec.structs.replace(steady, entropy_sum=steady.entropy_sum - 2.4e-7)
+    cache.update("v1", [fallen, cell(49_550, 50_100, layer=1)], 31.0)
+    cache.update("v1", [steady, cell(49_600, 50_200, layer=1)], 32.0)
+    assert [row.hit_rate for row in cache.rows(32.5)] == [None, 0.5]
+    (state,) = cache.cells(32.0)
+    assert state.totals[0].tolist() == [getattr(steady, name) for name in COUNTERS]
 
 
 def test_the_summary_weighs_by_attention_mass_and_adds_up_memory() -> None:
@@ -158,6 +173,7 @@ def test_totals_never_fall_and_rates_stay_between_0_and_1(
         now += passed
         if restarted:
             hit = lookup = 0.0
+            cache.lost_sight("v1")
         hit, lookup = hit + share * mass, lookup + mass
         cache.update("v1", [cell(hit, lookup)], now)
         (state,) = cache.cells(now)

@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterable
 
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
@@ -116,11 +115,6 @@ def test_a_name_ends_in_its_unit_and_in_no_suffix_that_is_reserved() -> None:
         Metric("redline_wait", Kind.GAUGE, "", unit=Unit.SECONDS)
 
 
-def test_the_client_library_reads_from_its_registry_what_a_scrape_reads() -> None:
-    plane = everything()
-    assert values(plane.registry.collect()) == values(plane.families().values())
-
-
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_finds_nothing_to_mend() -> None:
     body, _ = everything().metrics.render(None)
@@ -197,7 +191,7 @@ def test_labels_outside_the_catalog_are_refused(labels: tuple[str, ...]) -> None
 
 
 def test_families_outside_the_catalog_are_refused() -> None:
-    metrics = Exposition(CollectorRegistry(), LINES, catalog.CONTROL_PLANE)
+    metrics = Exposition(LINES, catalog.CONTROL_PLANE)
     metrics.gauge(catalog.LEADER_EPOCH).set(3)
     with pytest.raises(MetricRefused, match="catalog"):
         metrics.counter(catalog.STEPS)

@@ -64,6 +64,7 @@ def test_cells_show_their_values_and_totals_that_survive_a_restart() -> None:
         host_bytes=0,
         alias_pages=0,
     )
+    plane.cache.lost_sight("v1")
     plane.cache.update("v1", [fresh], now=1.0)
     at = ("3", "video", "v1")
     assert plane.samples(catalog.RESIDENCY_HIT_MASS.name) == {at: 0.125 + 0.0625}
@@ -156,9 +157,22 @@ def test_a_started_counter_shows_zero_and_then_counts() -> None:
 def test_a_followed_total_counts_on_through_a_restart() -> None:
     plane = Plane()
     steps = plane.metrics.counter(catalog.STEPS)
-    for total in (5.0, 9.0, 9.0, 2.0, 3.0):  # restarted before 2
+    for total in (5.0, 9.0, 9.0):
         steps.follow(total, "v1")
-    assert plane.samples(catalog.STEPS.name) == {("v1",): 12.0}
+    steps.follow(100.0, "v2")
+    steps.restarted("v1")
+    for total in (2.0, 3.0):
+        steps.follow(total, "v1")
+    steps.follow(101.0, "v2")
+    assert plane.samples(catalog.STEPS.name) == {("v1",): 12.0, ("v2",): 101.0}
+
+
+def test_a_followed_total_that_falls_by_rounding_is_not_counted_again() -> None:
+    plane = Plane()
+    nats = plane.metrics.counter(catalog.SHADOW_NATS)
+    for total in (5.0, 9.0, 9.0 - 2.4e-7, 9.5):
+        nats.follow(total, "v1")
+    assert plane.samples(catalog.SHADOW_NATS.name) == {("v1",): 9.5}
 
 
 def test_histogram_bounds_are_written_as_the_rules_name_them() -> None:

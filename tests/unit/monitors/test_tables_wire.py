@@ -8,12 +8,12 @@ from monitors.cache_table import CacheTable
 from monitors.fault_table import FaultTable
 from monitors.labels import Milestone, Outcome
 from monitors.latency_table import LatencyTable
-from monitors.redlines import RedLines
+from monitors.redlines import CacheLines, FaultLines, LatencyLines, RedLines
 from tests.unit.monitors.test_cache_table import cell
 
 
-def some_tables() -> tables.Tables:
-    lines = RedLines()
+def some_tables(own: RedLines | None = None) -> tables.Tables:
+    lines = own or RedLines()
     cache, latency, faults = CacheTable(lines), LatencyTable(lines), FaultTable(lines)
     cache.update("v1", [cell(0, 0)], 0.0)
     latency.overdue("v1", Milestone.FIRST_TOKEN)
@@ -24,6 +24,24 @@ def some_tables() -> tables.Tables:
 def test_the_tables_survive_json() -> None:
     written = some_tables()
     assert tables.from_json(written.to_json()) == written
+
+
+def test_the_tables_tell_by_which_lines_they_are_judged() -> None:
+    own = RedLines(
+        cache=CacheLines(hit_rate_floor=0.5),
+        latency=LatencyLines(
+            first_packet_s=0.3, first_packet_exceedance=0.1, degrade_s=2.0, degrade_exceedance=0.2
+        ),
+        faults=FaultLines(rate=0.25),
+    )
+    assert msgspec.json.decode(some_tables(own).to_json())["lines"] == {
+        "hit_rate_floor": 0.5,
+        "first_packet_s": 0.3,
+        "first_packet_exceedance": 0.1,
+        "degrade_s": 2.0,
+        "degrade_exceedance": 0.2,
+        "fault_rate": 0.25,
+    }
 
 
 def test_an_unknown_value_is_null_and_not_zero() -> None:

@@ -11,7 +11,7 @@ from monitors.journal import Journal, JournalUnwritable
 from monitors.labels import Milestone
 from monitors.latency_table import LatencyRow
 from monitors.redlines import LatencyLines, RedLines
-from monitors.tables import Tables, windows
+from monitors.tables import Tables, lines_shown, windows
 from redline.control.ladder_keeper import LadderKeeper
 from rollout.dataplane import Refused
 from tests.support.sim_dataplane import Clock, SimDataPlane
@@ -113,5 +113,7 @@ def hung(over: int) -> Tables:
         version="v1", milestone=Milestone.FIRST_TOKEN, count=0, over=over, requests=over,
         p50_s=None, p95_s=None, p99_s=None, over_share=1.0, slow_share=1.0,
     )  # fmt: skip
-    shown = windows(LINES)
-    return Tables(wall=0.0, windows=shown, cache=(), cache_summary=(), latency=(row,), faults=())
+    return Tables(
+        wall=0.0, windows=windows(LINES), lines=lines_shown(LINES), cache=(), cache_summary=(),
+        latency=(row,), faults=(),
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from monitors.cache_table import CacheSummary
 from monitors.contract import KvRung, Level, Observed
 from monitors.journal import JournalUnwritable, LeaderLease, StaleLeader
 from monitors.labels import ResidentState
-from monitors.tables import Tables, windows
+from monitors.tables import Tables, lines_shown, windows
 from redline.control.ladder_keeper import MODE, MOVED
 from tests.unit.redline.ladder_world import DEGRADED, DWELL_S, FULL, LEASE_S, LINES, World, hung
 
@@ -98,7 +98,13 @@ async def test_native_pages_wait_until_they_would_fit(world: World) -> None:
     world.hear(AlertName.CACHE_BELOW_FLOOR, status="resolved")
     held = CacheSummary(version="v1", hit_rate=0.99, gpu_mem_gb=LINES.cache.gpu_mem_gb + 1)
     world.tables = Tables(
-        wall=0.0, windows=windows(LINES), cache=(), cache_summary=(held,), latency=(), faults=()
+        wall=0.0,
+        windows=windows(LINES),
+        lines=lines_shown(LINES),
+        cache=(),
+        cache_summary=(held,),
+        latency=(),
+        faults=(),
     )
     await world.seconds(2 * DWELL_S)
     assert world.level("b") == Level(kv=KvRung.INT8)

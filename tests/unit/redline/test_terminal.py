@@ -11,7 +11,7 @@ from monitors.cache_table import CacheRow, CacheSummary
 from monitors.fault_table import FaultRow
 from monitors.labels import Action, Fault, Milestone, Modality
 from monitors.latency_table import LatencyRow
-from monitors.tables import Tables, windows
+from monitors.tables import Lines, Tables, lines_shown, windows
 from redline import operate, tables_view
 from redline.control.api import ControlStatus, JournalLine, StartAnswer
 from redline.settings import Stack
@@ -149,6 +149,7 @@ def test_the_journal_is_told_with_dates_or_as_json(
 TABLES = Tables(
     wall=0.0,
     windows=windows(LINES),
+    lines=lines_shown(LINES),
     cache=(
         CacheRow(version="v1", layer_id=3, modal=Modality.AUDIO, entropy_th=0.35, hit_rate=0.5,
                  gpu_mem_gb=1.5),
@@ -177,10 +178,10 @@ TABLES = Tables(
 )  # fmt: skip
 
 
-def drawn(columns: int = 80) -> str:
+def drawn(columns: int = 80, tables: Tables = TABLES) -> str:
     console = Console(width=columns, force_terminal=True, color_system="standard")
     with console.capture() as capture:
-        console.print(tables_view.draw(TABLES, LINES))
+        console.print(tables_view.draw(tables))
     return capture.get()
 
 
@@ -195,6 +196,24 @@ def test_each_value_has_the_colour_of_its_red_line() -> None:
         assert f"{red}{bad}" in shown, bad
     for good in ("0.100", "0.300", "4.00%", "0.00%"):
         assert f"{green}{good}" in shown, good
+
+
+def test_headings_and_colours_are_of_the_lines_that_the_gateway_judged_by() -> None:
+    red, green = "\x1b[31m", "\x1b[32m"
+    own = Lines(
+        hit_rate_floor=0.8,
+        first_packet_s=0.3,
+        first_packet_exceedance=0.03,
+        degrade_s=0.6,
+        degrade_exceedance=0.025,
+        fault_rate=0.01,
+    )
+    shown = drawn(tables=msgspec.structs.replace(TABLES, lines=own))
+    assert ">600ms" in shown
+    assert ">300ms" in shown
+    for good in ("89.9%", "0.410", "0.60%", "2.00%"):
+        assert f"{green}{good}" in shown, good
+    assert f"{red}4.00%" in shown
 
 
 def test_unknown_values_are_unknown_and_cells_never_used_are_left_out() -> None:
@@ -213,6 +232,7 @@ def test_the_cache_table_says_why_reuse_is_off_where_the_engine_told() -> None:
 WIDEST = Tables(
     wall=0.0,
     windows=windows(LINES),
+    lines=lines_shown(LINES),
     cache=(
         CacheRow(version="tiny-omni-1", layer_id=127, modal=Modality.IMAGE, entropy_th=0.35,
                  hit_rate=1.0, gpu_mem_gb=140.123456),
@@ -236,7 +256,7 @@ WIDEST = Tables(
 def test_at_80_columns_every_cell_of_the_widest_rows_stands_whole_on_its_line() -> None:
     console = Console(width=80, force_terminal=False)
     with console.capture() as capture:
-        console.print(tables_view.draw(WIDEST, LINES))
+        console.print(tables_view.draw(WIDEST))
     lines = {" ".join(line.split()) for line in capture.get().splitlines()}
     v, quantiles = "tiny-omni-1", "30000 12.345 23.456"
     expected = {f"{v} all all 100.0% 140.123456", f"{v} 127 image 0.35 100.0% 140.123456"}
@@ -253,7 +273,7 @@ def test_a_version_too_long_for_80_columns_is_folded_and_nothing_is_cut() -> Non
     rows = tuple(msgspec.structs.replace(row, version=long) for row in WIDEST.latency[:1])
     console = Console(width=80, force_terminal=False)
     with console.capture() as capture:
-        console.print(tables_view.draw(msgspec.structs.replace(WIDEST, latency=rows), LINES))
+        console.print(tables_view.draw(msgspec.structs.replace(WIDEST, latency=rows)))
     shown = capture.get()
     assert "…" not in shown
     first, *more = shown[: shown.index("first_token: ")].split("─")[-1].strip().splitlines()

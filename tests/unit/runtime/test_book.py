@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from monitors import catalog
 from monitors.contract import FaultFound, KvRung, Level, RequestFinished
@@ -27,7 +26,7 @@ LOST = RequestFinished(outcome=Outcome.LOST, faulted=True)
 
 @pytest.fixture
 def book() -> Book:
-    return Book(RedLines(), "inc", registry=CollectorRegistry(), clock=lambda: 0.0)
+    return Book(RedLines(), "inc", clock=lambda: 0.0)
 
 
 def stamp(pool_epoch: int | None) -> Stamp:
@@ -40,7 +39,11 @@ def shown(book: Book) -> str:
 
 def test_a_versions_counters_are_there_before_their_first_step(book: Book) -> None:
     book.open("v2")
-    for counter in (catalog.SPEECH_SECONDS, catalog.UNDERRUN_SECONDS):
+    for counter in (
+        catalog.SERVED_REQUESTS,
+        catalog.SPEECH_SECONDS,
+        catalog.UNDERRUN_SECONDS,
+    ):
         assert f'{counter.name}{{version="v2"}} 0.0' in shown(book)
     assert f'{catalog.REQUESTS.name}{{outcome="lost",version="v2"}} 0.0' in shown(book)
 
@@ -55,6 +58,16 @@ def test_a_pool_is_warm_once_it_has_served_and_cold_again_when_its_engine_is_gon
     assert not book.is_warm(stamp(4))
     book.lost_sight("v2")
     assert not book.is_warm(stamp(3))
+
+
+def test_who_left_before_the_resident_is_counted_by_outcome_alone(book: Book) -> None:
+    book.open("v2")
+    book.finished(stamp(3), LOST, ())
+    for ending in (Outcome.CANCELLED, Outcome.FAILED, Outcome.REFUSED):
+        book.unserved("v2", ending)
+    assert f'{catalog.REQUESTS.name}{{outcome="cancelled",version="v2"}} 1.0' in shown(book)
+    assert f'{catalog.SERVED_REQUESTS.name}{{version="v2"}} 1.0' in shown(book)
+    assert book.faults.rows()[0].finished == 1
 
 
 def test_after_a_flush_table_three_is_unknown_until_a_request_ends(book: Book) -> None:

@@ -41,7 +41,9 @@ def built(*parts: dict[str, Any], files: dict[str, bytes] | None = None, **optio
     asked = ChatRequest.model_validate(
         {"model": "redline", "messages": [{"role": "user", "content": list(parts)}]}
     )
-    return turns.build(asked, files or {}, how(**options))
+    prompt = turns.Prompt()
+    turns.build(asked, files or {}, how(**options), prompt)
+    return prompt
 
 
 def image(url: str) -> dict[str, Any]:
@@ -227,7 +229,8 @@ def test_an_upload_is_checked_against_its_headers_too() -> None:
     )
     for data, rules in ((PNG, []), (b"another", ["digest_mismatch"])):
         said = replace(how(), digests={"a": parse(digest_of(data))})
-        prompt = turns.build(asked, {"a": PNG}, said)
+        prompt = turns.Prompt()
+        turns.build(asked, {"a": PNG}, said, prompt)
         assert [f.rule for one in prompt.findings for f in one.faults] == rules
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from monitors.contract import (
     FaultFound,
@@ -23,6 +22,7 @@ from runtime.book import Book, Stamp
 from runtime.residents.port import AudioDelta, Finished, TextDelta, VideoPrefilled
 from runtime.verdicts import Verdicts
 from runtime.watch import Watch
+from tests.support.exposition import families
 
 LINES = RedLines()
 TEXT = TextDelta(request_id="r", text="hello ", tokens=1)
@@ -62,10 +62,7 @@ class Scene:
     ) -> None:
         self.now = 10.0
         self.verdicts = Verdicts()
-        self.registry = CollectorRegistry()
-        self.book = Book(
-            LINES, "inc", registry=self.registry, clock=lambda: self.now, wall=lambda: 0.0
-        )
+        self.book = Book(LINES, "inc", clock=lambda: self.now, wall=lambda: 0.0)
         stamp = Stamp("a", "v2", "s", "r", 1, 1, Level(), operator)
         self.watch = Watch(
             self.book,
@@ -85,7 +82,7 @@ class Scene:
 
     def counted(self, metric: str, *labels: str) -> float | None:
         """A counter's value; None where it has no such series yet."""
-        for family in self.registry.collect():
+        for family in families(self.book.exposition).values():
             for sample in family.samples:
                 if sample.name == metric and set(labels) == set(sample.labels.values()):
                     return sample.value
@@ -203,6 +200,13 @@ async def test_pixels_that_changed_on_the_way_are_a_fault_of_the_pipeline() -> N
     (found,) = await scene.said(FaultFound)
     assert (found.fault, found.origin) == (Fault.VIDEO_CORRUPT, Origin.PIPELINE)
     assert (await scene.said(RequestFinished))[0].faulted
+
+
+async def test_nothing_is_found_of_a_request_behind_its_ending() -> None:
+    scene = Scene(VIDEO)
+    scene.watch.finish(Outcome.LOST)
+    scene.watch.prefilled(VideoPrefilled(request_id="r", at=10.2, mean_abs_error=40.0))
+    assert await scene.said(FaultFound) == []
 
 
 async def test_sound_out_of_step_with_the_picture_is_a_fault() -> None:

@@ -50,3 +50,16 @@ async def test_a_request_ends_well_whatever_a_detector_raises(
     assert scene.counted("redline_detector_judgements_total", failed, "failed") == 1
     assert len(broken_detectors) == 1, "told once, not for every packet"
     await scene.verdicts.stop()
+
+
+async def test_a_detector_that_broke_on_the_first_packet_is_told_of_a_lost_request_too(
+    monkeypatch: pytest.MonkeyPatch, broken_detectors: list[str]
+) -> None:
+    monkeypatch.setattr(SpeechAudit, "feed", broken)
+    scene = Scene(TOKEN, AUDIO)
+    scene.at(0.1).sent(tone(2))
+    scene.watch.finish(Outcome.LOST)
+    assert len(await scene.said(RequestFinished)) == 1
+    assert scene.counted("redline_detector_judgements_total", Detector.SPEECH, "failed") == 1
+    assert len(broken_detectors) == 1
+    await scene.verdicts.stop()
