@@ -25,7 +25,8 @@ _LUMA = np.array([77, 150, 29], np.int32)  # BT.601, of 256
 _BLUE = np.array([-43, -85, 128], np.int32)
 _RED = np.array([128, -107, -21], np.int32)
 _SAFE_ROWS = 257  # of 255 each, in sixteen bits
-LEAST_SIDE = 2 * BLOCKS  # of a picture that can be compared
+LEAST_SIDE = 2 * BLOCKS  # of a picture that can be compared,
+LEAST_MIXED_SIDE = 8 * BLOCKS  # and of one whose rows were mixed
 _ROUNDED_DOWN = np.array((1.5, 0, 0), np.float32)  # levels of luma: swscale cuts fractions off
 _CLIP_SLACK = 2.0  # what clipping takes is told by some points
 _POINTS = 8 * BLOCKS  # per side, of these
@@ -104,12 +105,21 @@ def colour_of(matrix: int, full_range: bool) -> Colour:
 class Made(NamedTuple):
     """Numbers of a decoded frame and of the picture made of it: block means of the coded planes
     and of the RGB picture, both `(8, 8, 3)`, and 64x64 points of the planes `(2, 64, 64, 3)`:
-    luma with the chroma of its own place, and of a place that scaling may mix into it."""
+    luma with the chroma of its own place, and of a place that scaling may mix into it. `edges`:
+    for each plane, how much of a block scaling may mix with what lies around it."""
 
     coded: Means
     points: Samples
     got: Means
     depth: int
+    edges: tuple[float, ...]
+
+
+def comparable(y: Samples, u: Samples, depth: int, picture: NDArray[np.uint8], turned: int) -> bool:
+    """Whether `made` takes a picture: where rows were mixed, small blocks show little else."""
+    in_rows = _row_by_row(y, u, depth, np.rot90(picture, -(turned // 90)))
+    least = LEAST_SIDE if in_rows else LEAST_MIXED_SIDE
+    return min(*picture.shape[:2], *y.shape, *u.shape) >= least
 
 
 def made(
@@ -118,15 +128,25 @@ def made(
     """Gathers the numbers of one frame, planes of `depth` bits, and its RGB picture `(height,
     width, 3)`. `turned`: degrees by which the frame had to be turned to stand upright.
 
-    Raises `ValueError` where a side is too short to have blocks.
+    Raises `ValueError` where a side is too short to have blocks that tell something.
     """
+    if not comparable(y, u, depth, picture, turned):
+        raise ValueError(f"{picture.shape[1]}x{picture.shape[0]} is too small to be compared")
     lying = np.rot90(picture, -(turned // 90))
     rows = _spread(y.shape[0]) if _row_by_row(y, u, depth, lying) else None
     of_chroma = None if rows is None else rows * u.shape[0] // y.shape[0]
     coded = np.stack([_means(y, rows), _means(u, of_chroma), _means(v, of_chroma)], axis=-1)
     of_luma, *places = _scattered(y.shape, u.shape, lying.shape[:2], rows is not None)
     points = [np.stack((y[of_luma], u[place], v[place]), axis=-1) for place in places]
-    return Made(coded, np.stack(points), _means(lying, rows), depth)
+    edges = tuple(_edges_share(*plane.shape) if rows is None else 0.0 for plane in (y, u, v))
+    return Made(coded, np.stack(points), _means(lying, rows), depth, edges)
+
+
+def _edges_share(height: int, width: int) -> float:
+    """A picture drawn anew in about its own size gives up to a quarter of a sample across each
+    edge of a block. Samples there differ by twice what points differ from their mean: of each
+    axis, two edges make that one sample's worth."""
+    return BLOCKS / height + BLOCKS / width
 
 
 def _row_by_row(y: Samples, u: Samples, depth: int, picture: NDArray[np.uint8]) -> bool:
@@ -142,9 +162,11 @@ def differences(pictures: Sequence[Made], colour: Colour) -> list[Difference]:
     eight_bits = np.float32(1 << pictures[0].depth - 8)
     levels = _levels(np.stack([one.coded for one in pictures]) / eight_bits, colour)
     points = np.stack([one.points for one in pictures]).astype(np.float32) / eight_bits
-    down, up = _clipping(_levels(points, colour), colour)
+    points = _levels(points, colour)
+    down, up = _clipping(points, colour)
+    mixed = _unlike(points) * np.array([one.edges for one in pictures], np.float32)[:, None, None]
     got = np.stack([one.got for one in pictures]) @ _matrices(colour)[0].T
-    apart = np.maximum(levels + down - _ROUNDED_DOWN - got, got - levels - up)
+    apart = np.maximum(levels + down - _ROUNDED_DOWN - got, got - levels - up) - mixed
     apart = np.maximum(apart, 0).reshape(len(pictures), -1)
     return [Difference(float(one.mean()), float(one.max())) for one in apart]
 
@@ -183,8 +205,7 @@ def _found(
 @lru_cache
 def _spread(length: int) -> NDArray[np.intp]:
     """Evenly spread positions on a side, eight in each block."""
-    points = 8 * BLOCKS
-    return (2 * np.arange(points) + 1) * length // (2 * points)
+    return (2 * np.arange(_POINTS) + 1) * length // (2 * _POINTS)
 
 
 _Place = tuple[NDArray[np.intp], NDArray[np.intp]]  # rows, columns
@@ -220,8 +241,6 @@ def _means(plane: Samples, rows: NDArray[np.intp] | None) -> Means:
     """Block means `(8, 8)` of a plane, or `(8, 8, channels)` of a picture; of these rows of it,
     or of all. Blocks may end inside a sample, so that they are the same at every size."""
     height, width = int(plane.shape[0]), int(plane.shape[1])
-    if min(height, width) < LEAST_SIDE:
-        raise ValueError(f"{width}x{height} is too small to have {BLOCKS}x{BLOCKS} blocks")
     if rows is None:
         ends, parts = _edges(height)
         sums = np.stack([_sum_of_rows(plane[top:end]) for top, end in pairwise(ends)])
@@ -299,6 +318,11 @@ def _clipping(points: Means, colour: Colour) -> tuple[Means, Means]:
         up[one] = _around(under @ gains - over @ losses).max(0)
         down[one] = _around(under @ losses - over @ gains).min(0)
     return down, up
+
+
+def _unlike(points: Means) -> Means:
+    """How far the points of each block are from their mean, usually: `(n, 8, 8, 3)`."""
+    return points[:, 0].reshape(-1, BLOCKS, 8, BLOCKS, 8, 3).std((2, 4))
 
 
 def _in_blocks(taken: Means) -> Means:

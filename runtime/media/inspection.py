@@ -143,7 +143,7 @@ class Inspection:
         if seen is None:
             self._unreadable = frame.format.name
             return
-        if min(*made.shape[:2], *seen.y.shape, *seen.u.shape) < operations.LEAST_SIDE:
+        if not operations.comparable(seen.y, seen.u, seen.depth, made, turned):
             return
         full_range = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
         kind = operations.colour_of(int(frame.colorspace), full_range), seen.depth

@@ -23,6 +23,7 @@ def masks(width: int, height: int) -> dict[str, NDArray[np.bool_]]:
         "rows": y % 2 == 0,
         "checkers": (x + y) % 2 == 0,
         "pairs of columns": x % 4 < 2,
+        "pairs of rows": y % 4 < 2,
         "dots": (x % 4 == 0) & (y % 4 == 0),
         "noise": np.random.default_rng(1).random((height, width)) < 0.5,
         "a line": x == width // 8,

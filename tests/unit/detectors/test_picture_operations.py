@@ -63,7 +63,7 @@ def sound(found: Difference) -> bool:
 
 
 @pytest.mark.parametrize("rung", list(MediaRung))
-@pytest.mark.parametrize("size", [(640, 360), (854, 480), (162, 90)])
+@pytest.mark.parametrize("size", [(640, 360), (854, 480), (162, 130)])
 @pytest.mark.parametrize("content", [Content.NOISE, Content.DARK, Content.SLIDES, Content.SCREEN])
 def test_scaling_and_colours_leave_the_picture_alone(
     content: Content, size: tuple[int, int], rung: MediaRung
@@ -144,10 +144,29 @@ def test_fine_patterns_are_not_held_against_the_picture(rung: MediaRung):
     assert hurt_by_patterns((214, 180), rung, 11) == []
 
 
+@pytest.mark.parametrize("size", [(175, 143), (143, 175)])
+@pytest.mark.parametrize("layout", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10le"])
+def test_what_drawing_an_odd_size_anew_mixes_at_edges_is_no_damage(
+    layout: str, size: tuple[int, int]
+):
+    for lines in ("pairs of columns", "pairs of rows"):
+        frame = painted(masks(*size)[lines], "green", "magenta", layout)
+        assert sound(found := difference(frame)), (lines, found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rung", list(MediaRung))
 @pytest.mark.parametrize(
-    ("size", "each"), [((162, 90), 1), ((640, 360), 7), ((1280, 720), 31), ((720, 960), 31)]
+    ("size", "each"),
+    [
+        ((162, 130), 3),
+        ((175, 143), 2),
+        ((131, 129), 7),
+        ((361, 203), 7),
+        ((640, 360), 11),
+        ((1280, 720), 31),
+        ((720, 960), 31),
+    ],
 )
 def test_fine_patterns_of_every_size_are_not_held_against_the_picture(
     size: tuple[int, int], each: int, rung: MediaRung
@@ -172,10 +191,24 @@ def test_damage_to_a_fine_pattern_is_seen(fault: PixelFault, other: str, rung: M
     assert not sound(difference(frame, broken, rung=rung))
 
 
-def test_a_frame_without_room_for_blocks_is_refused_in_words():
-    tiny = av.VideoFrame(12, 12, "yuv420p")
+@pytest.mark.parametrize(
+    ("side", "layout", "to"),
+    [
+        (12, "yuv420p", 12),
+        (126, "yuv420p10le", 126),
+        (126, "yuv420p", 120),
+        (62, "yuv422p", 62),
+        (300, "yuv420p", 62),
+    ],
+)
+def test_a_frame_whose_blocks_tell_too_little_is_refused_in_words(side: int, layout: str, to: int):
+    small = av.VideoFrame(side, side, layout)
     with pytest.raises(ValueError, match="too small"):
-        made(*planes(tiny), np.zeros((12, 12, 3), np.uint8), 0)
+        made(*planes(small), np.zeros((to, to, 3), np.uint8), 0)
+
+
+def test_small_blocks_of_whole_rows_are_compared():
+    assert sound(difference(frame_of(shown(Content.NOISE, 32, 32))))
 
 
 def test_the_fault_says_where_and_how_far():
