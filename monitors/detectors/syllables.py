@@ -51,7 +51,17 @@ _SHORTENED = "".join(
 _MAJOR = re.compile(rf"[。！？…]+|(?:{_SHORTENED}\.|[!?])[.!?]*(?=\s)")
 _END = re.compile(r"\W+$")
 _JOINED = re.compile(r"\d[-/]\d")
-_MARKUP = re.compile(r"https?://|www\.|`|[{}<>\\|=#*_~^]")
+_PERCENT = re.compile(  # not where the next figure may have the only one: 10% to 20%
+    r"(?<=\d)\s?[%％](?![A-Za-z%_])(?!\s?(?:[-–—~～/,，、到至和或]|to|or|and|&|\+)?\s?\d)"
+)
+_CURRENCY = r"[$€£¥￥]"
+_PRICE = re.compile(
+    rf"({_CURRENCY}\s?)?(?<![\d,])(\d[\d,]*)\.(\d+)(?!\.?\d)(\s?(?:{_CURRENCY}|[元块]))?"
+)
+_MARKUP = re.compile(
+    r"https?://|www\.|`|[{}<>\\|=#*_~^@\[\]]|&\w+;"
+    r"|(?<!\d)(?<!\d\s)[%％]|[%％][A-Za-z\d%_]|(?<!\d)(?<!\d\s)\$(?!\s?\d)"
+)  # signs that stand by a figure are read, elsewhere they may be left out
 _MOST_DIGITS = 18  # that are read as one number; a longer one is read figure by figure
 _FOREIGN_SHARE = 0.05  # of letters that are neither ASCII nor Hanzi
 _CHINESE_SHARE = 0.15  # of letters that are Hanzi
@@ -65,12 +75,12 @@ def units(text: str) -> Units | None:
     letters = [letter for letter in text if letter.isalpha()]
     han = sum(_is_han(letter) for letter in letters)
     foreign = len(letters) - han - sum(letter.isascii() for letter in letters)
-    tokens = _TOKEN.findall(text)
+    tokens = _TOKEN.findall(_PRICE.sub(_price, text))
     if not tokens or foreign > _FOREIGN_SHARE * len(letters):
         return None
     chinese = han > _CHINESE_SHARE * len(letters)
     shouted = sum(letter.isupper() for letter in letters) > len(letters) / 2
-    percent = text.count("%")
+    percent = len(_PERCENT.findall(text))
     inside = _END.sub("", text)
     minor, major = len(_MINOR.findall(inside)), len(_MAJOR.findall(inside))
     kinds = {kind for token in tokens if (kind := _kind(token, chinese, shouted)) is not None}
@@ -88,6 +98,14 @@ def units(text: str) -> Units | None:
         major=major,
         kinds=frozenset(kinds),
     )
+
+
+def _price(found: re.Match[str]) -> str:
+    """A price as it is read: five fifty, without a point; and no cents where there are none."""
+    before, whole, after, behind = found.groups()
+    if before is None and behind is None:
+        return found[0]
+    return f"{before or ''}{whole} {after.strip('0')}{behind or ''}"
 
 
 def _kind(token: str, chinese: bool, shouted: bool) -> Kind | None:

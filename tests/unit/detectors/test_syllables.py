@@ -105,6 +105,48 @@ def test_an_address_is_markup() -> None:
     assert Kind.MARKUP in counted("See https://example.org for more.").kinds
 
 
+@pytest.mark.parametrize(
+    ("text", "syllables"),
+    [
+        ("20% of it", 2 + 2 + 1 + 1),
+        ("20 % of it", 2 + 2 + 1 + 1),
+        ("20% to 30%", 2 + 1 + 2 + 2),  # twenty to thirty percent
+        ("20%-30%", 2 + 2 + 2),
+        ("$5.50", 2),  # five fifty, or a half
+        ("5.00 € or $1,000.00", 1 + 1 + 3),
+        ("It is 25°C & so + on", 1 + 1 + 3 + 1 + 1 + 1),
+        ("and/or", 2),
+        ("占20%的人", 1 + 2 + 3 + 2),
+        ("占20％的人", 1 + 2 + 3 + 2),
+        ("30%到50%。", 2 + 1 + 2 + 3),  # 百分之三十到五十
+        ("一共5.50元", 2 + 1 + 1 + 1),  # 五块五
+        ("一共¥5.00", 2 + 1),
+        ("今天25°C，很热", 2 + 3 + 1 + 2),
+    ],
+)
+def test_a_sign_counts_for_what_nobody_leaves_out(text: str, syllables: int) -> None:
+    found = counted(text)
+    assert found.syllables == syllables
+    assert Kind.MARKUP not in found.kinds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ends with %% or %s", "% % % yes", "a%20b", "5%d", "100%%", "前％后", "The $HOME of $x$",
+        "Write to me@example.org", "As they say [1]", "Fish &amp; chips", "a = b", "C# or x_y",
+    ],
+)  # fmt: skip
+def test_signs_that_may_be_left_out_are_markup(text: str) -> None:
+    assert Kind.MARKUP in counted(text).kinds
+
+
+@pytest.mark.parametrize("text", ["So % it is", "所以％如此", "100%% sure", "a$b.50"])
+def test_markup_makes_no_text_longer(text: str) -> None:
+    plain = text.replace("%", " ").replace("％", " ").replace("$", " ")
+    assert counted(text).syllables <= counted(plain).syllables
+
+
 @pytest.mark.parametrize("text", ["", " ... ", "Привет, как дела?", "こんにちは、元気ですか", "?!"])
 def test_what_is_in_neither_language_or_says_nothing_has_no_count(text: str) -> None:
     assert units(text) is None
