@@ -69,7 +69,7 @@ def look(y: Samples, u: Samples, v: Samples, depth: int, at_ms: float) -> Look:
     """Looks closely at one frame: its planes, of `depth` bits."""
     rows, columns = _spread(u.shape[0], _ROWS), _spread(u.shape[1], _COLUMNS)
     blue, red = (_eight(_points(plane, rows, columns), depth) for plane in (u, v))
-    down, across = y.shape[0] // u.shape[0], y.shape[1] // u.shape[1]
+    down, across = -(-y.shape[0] // u.shape[0]), -(-y.shape[1] // u.shape[1])
     luma = _eight(_points(y, rows * down, columns * across), depth)
     return Look(
         at_ms=at_ms,

@@ -13,6 +13,7 @@ from monitors.detectors.pixels import Glanced, Look, faults, look
 from monitors.labels import Detector, Fault, Grade, Origin
 from runtime.media.glimpses import Glimpses
 from runtime.media.planes import planes
+from tests.faults.patterns import coded
 from tests.faults.pictures import Content, Footage, footage
 from tests.faults.pixel import PixelFault, damaged
 
@@ -191,6 +192,19 @@ def test_ten_bits_are_judged_as_eight():
     assert looks[1].green > 0.2
 
 
+@pytest.mark.parametrize("layout", ["yuv420p", "yuv422p", "yuv444p"])
+@pytest.mark.parametrize("size", [(319, 179), (320, 179), (319, 180)])
+def test_the_whole_of_an_odd_picture_is_looked_at(size: tuple[int, int], layout: str):
+    y, x = np.mgrid[: size[1], : size[0]]
+    for lost, share in ((y >= 90, 0.5), (x >= 160, 0.5), ((y < 90) & (x < 160), 0.25)):
+        planes_shown = [np.where(lost, 0, other) for other in (120, 90, 160)]
+        seen = look(*planes(coded(planes_shown, layout)), 0.0)
+        assert seen.green == pytest.approx(share, abs=0.02)
+        filled = [np.where(lost, 128, other) for other in (120, 90, 160)]
+        grey = look(*planes(coded(filled, layout)), 0.0).grey
+        assert grey == pytest.approx(0.5 if lost[-1].all() else 0.0, abs=0.02)
+
+
 def test_a_clip_of_no_frames_has_no_fault():
     nothing = Glanced(np.zeros(0), np.zeros((0, 18, 32), np.uint8), np.zeros(0), 0)
     assert faults((), nothing) == ()
@@ -201,7 +215,8 @@ def test_a_clip_of_no_frames_has_no_fault():
 def test_any_planes_can_be_looked_at(height: int, width: int, depth: int, seed: int):
     random = np.random.default_rng(seed)
     kind = np.uint8 if depth == 8 else np.uint16
-    y = random.integers(0, 1 << depth, (2 * height, 2 * width)).astype(kind)
+    odd = seed % 2  # a last sample of chroma may have one of luma alone
+    y = random.integers(0, 1 << depth, (2 * height - odd, 2 * width - odd)).astype(kind)
     u, v = (random.integers(0, 1 << depth, (height, width)).astype(kind) for _ in range(2))
     seen = look(y, u, v, depth, 0.0)
     assert isinstance(seen, Look)
