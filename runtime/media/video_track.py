@@ -19,6 +19,8 @@ from runtime.media.track import Track
 
 Pixels = NDArray[np.uint8]
 
+_TELL_EACH_LENGTH = frozenset({"mov", "avi"})  # containers, by the first of FFmpeg's names
+
 
 class VideoTrack(Track):
     """Decodes a video stream; keeps only the frames that stand for a grid point.
@@ -44,7 +46,7 @@ class VideoTrack(Track):
         self._size: tuple[int, int] | None = None
         self._sampler: GridSampler[VideoFrame] = GridSampler(1000.0 / fps)
         self._frame_ms = 1000.0 / float(stream.average_rate or fps)
-        self._declared_ms = None if stream.duration is None else self._span(stream.duration)
+        self._declared_ms = self._own_length_ms(stream)
         self._decoded = 0
 
     def feed(self, packet: Packet | None) -> None:
@@ -93,6 +95,12 @@ class VideoTrack(Track):
         own_ms = self._declared_ms, self.end_ms - (self.start_ms or 0.0)
         declared_ms, decoded_ms = clip_ms if self._declared_ms is None else own_ms
         return self.inspection.report(len(self.shown_ms), self.end_ms, declared_ms, decoded_ms)
+
+    def _own_length_ms(self, stream: VideoStream) -> float | None:
+        """How long the stream alone should last; None where its container does not tell, though
+        FFmpeg may then give what the clip lasts: a picture that stands still ends before."""
+        told = stream.container.format.name.partition(",")[0] in _TELL_EACH_LENGTH
+        return self._span(stream.duration) if told and stream.duration is not None else None
 
     def _span(self, duration: int) -> float:
         return to_ms(duration, self._time_base)

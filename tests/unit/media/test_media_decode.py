@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from monitors.labels import Grade
 from tests.support import media
 from tests.unit.media.decoding import audio_slices, decoded, video_slices
 
@@ -166,4 +167,25 @@ def test_a_recording_that_starts_late_on_its_clock_is_as_long_as_it_lasts(by_ms:
 def test_a_recording_that_starts_late_and_breaks_off_ends_early():
     data = later(media.clip(4.0, container="webm"), 5_000)
     rules = {fault.rule for fault in decoded(media.truncated(data, 0.6)).report.faults}
+    assert "early_end" in rules
+
+
+@pytest.mark.parametrize("container", ["mp4", "matroska", "mpegts"])
+@pytest.mark.parametrize("times_ms", [(0,), (0, 40), (0, 1000, 2500), tuple(range(0, 2000, 40))])
+def test_a_picture_that_stands_still_while_the_sound_goes_on_has_not_broken_off(
+    times_ms: tuple[int, ...], container: str
+):
+    clip = media.clip(6.0, width=64, height=48, frame_times_ms=times_ms)
+    if container != "mp4":
+        clip = media.remux(clip, container, lambda _, __, raw: raw)
+    faults = decoded(clip).report.faults
+    assert "early_end" not in {fault.rule for fault in faults}
+    assert Grade.HARD not in {fault.grade for fault in faults}
+
+
+@pytest.mark.parametrize("times_ms", [(0,), (0, 1000, 2500)])
+def test_a_still_picture_in_a_file_that_breaks_off_ends_early(times_ms: tuple[int, ...]):
+    clip = media.clip(6.0, width=64, height=48, frame_times_ms=times_ms)
+    matroska = media.remux(clip, "matroska", lambda _, __, raw: raw)
+    rules = {fault.rule for fault in decoded(media.truncated(matroska, 0.7)).report.faults}
     assert "early_end" in rules
