@@ -8,12 +8,13 @@ from enum import StrEnum
 import numpy as np
 
 from monitors.contract import FaultFound
+from monitors.detectors.bt1359 import ACCEPTABLE_MS
+from monitors.detectors.frame_rate import is_constant
 from monitors.detectors.syntax import Anomaly
 from monitors.labels import Detector, Fault, Grade, Origin
 
-EARLY_END_MS = 185.0
+EARLY_END_MS = ACCEPTABLE_MS[1]  # so much sound without its picture
 CONSTANT_RATE_SHARE = 0.75  # of the steps between frames, to call a stream constant in rate
-RATE_SLACK_MS = 1.5  # containers may round time stamps to milliseconds
 GAP_FRAMES = 1.75  # a step this long leaves a frame out: two would be exact
 MOST_ORDER_BREAKS = 0.25  # of the packets; beyond it the encoder does not count in ones
 _PLACES = 4  # that a sentence names
@@ -81,12 +82,9 @@ def pts_gaps(pts_ms: list[float]) -> list[Sighting]:
     """Steps that leave a frame out, in a stream whose other steps are all alike."""
     times = np.unique(np.asarray(pts_ms, np.float64))
     steps = np.diff(times)
-    if len(steps) < 2:
+    if len(steps) < 2 or not is_constant(steps, CONSTANT_RATE_SHARE):
         return []
     frame = float(np.median(steps))
-    alike = np.abs(steps - frame) <= max(RATE_SLACK_MS, 0.1 * frame)
-    if alike.mean() < CONSTANT_RATE_SHARE:
-        return []
     long = np.flatnonzero(steps > GAP_FRAMES * frame)
     return [
         Sighting(Sign.PTS_GAP, float(times[i]), f"{steps[i]:.0f} ms to the next frame")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
+from monitors.detectors.places import evenly_spread
 from monitors.labels import Detector, Fault, Grade, Origin
 
 MAX_MEAN = 1.5  # grey levels, over all numbers of a signature
@@ -26,10 +27,10 @@ _BLUE = np.array([-43, -85, 128], np.int32)
 _RED = np.array([128, -107, -21], np.int32)
 _SAFE_ROWS = 257  # of 255 each, in sixteen bits
 LEAST_SIDE = 2 * BLOCKS  # of a picture that can be compared,
-LEAST_MIXED_SIDE = 8 * BLOCKS  # and of one whose rows were mixed
+_POINTS = 8 * BLOCKS  # per side, that are looked at
+LEAST_MIXED_SIDE = _POINTS  # and of one whose rows were mixed
 _ROUNDED_DOWN = np.array((1.5, 0, 0), np.float32)  # levels of luma: swscale cuts fractions off
 _CLIP_SLACK = 2.0  # what clipping takes is told by some points
-_POINTS = 8 * BLOCKS  # per side, of these
 _SHAPE = _POINTS, _POINTS
 
 Samples = NDArray[np.uint8 | np.uint16]
@@ -53,7 +54,8 @@ def signature(frames: NDArray[np.uint8]) -> tuple[int, ...]:
     if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
         raise ValueError(f"want uint8 (n, height, width, 3), got {frames.dtype} {frames.shape}")
     n, height, width = frames.shape[:3]
-    points = frames[:, _spread(height)[:, None], _spread(width)].astype(np.int32)
+    rows, columns = evenly_spread(height, _POINTS), evenly_spread(width, _POINTS)
+    points = frames[:, rows[:, None], columns].astype(np.int32)
     luma = (points @ _LUMA >> 8).reshape(n, BLOCKS, 8, BLOCKS, 8).mean((2, 4))
     colour = points.mean((1, 2))
     chroma = np.stack((colour @ _BLUE, colour @ _RED), axis=1) / 256 + 128
@@ -133,7 +135,7 @@ def made(
     if not comparable(y, u, depth, picture, turned):
         raise ValueError(f"{picture.shape[1]}x{picture.shape[0]} is too small to be compared")
     lying = np.rot90(picture, -(turned // 90))
-    rows = _spread(y.shape[0]) if _row_by_row(y, u, depth, lying) else None
+    rows = evenly_spread(y.shape[0], _POINTS) if _row_by_row(y, u, depth, lying) else None
     of_chroma = None if rows is None else rows * u.shape[0] // y.shape[0]
     coded = np.stack([_means(y, rows), _means(u, of_chroma), _means(v, of_chroma)], axis=-1)
     of_luma, *places = _scattered(y.shape, u.shape, lying.shape[:2], rows is not None)
@@ -202,12 +204,6 @@ def _found(
     )
 
 
-@lru_cache
-def _spread(length: int) -> NDArray[np.intp]:
-    """Evenly spread positions on a side, eight in each block."""
-    return (2 * np.arange(_POINTS) + 1) * length // (2 * _POINTS)
-
-
 _Place = tuple[NDArray[np.intp], NDArray[np.intp]]  # rows, columns
 
 
@@ -228,7 +224,7 @@ def _scattered(
     for cells, full, half, scaled in zip(np.indices(_SHAPE), luma, chroma, picture, strict=True):
         place = ((cells + random.random(_SHAPE)) * full / _POINTS).astype(np.intp)
         if in_rows and not of_luma:
-            place = np.broadcast_to(_spread(full)[:, None], _SHAPE)
+            place = np.broadcast_to(evenly_spread(full, _POINTS)[:, None], _SHAPE)
         reach = -(-full // scaled)  # samples of chroma
         step = random.integers(-reach, reach, _SHAPE, endpoint=True)
         of_luma.append(place)

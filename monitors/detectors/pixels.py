@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
+from monitors.detectors.places import evenly_spread
 from monitors.labels import Detector, Fault, Grade, Origin
 
 MOST_GREEN = 0.02  # of the area: luma and chroma of 0 are no colour at all
@@ -67,7 +68,10 @@ class Glanced:
 # ---------------------------------------------------------------- one frame
 def look(y: Samples, u: Samples, v: Samples, depth: int, at_ms: float) -> Look:
     """Looks closely at one frame: its planes, of `depth` bits."""
-    rows, columns = _spread(u.shape[0], _ROWS), _spread(u.shape[1], _COLUMNS)
+    rows, columns = (
+        evenly_spread(side, min(count, side))
+        for side, count in zip(u.shape, (_ROWS, _COLUMNS), strict=True)
+    )
     blue, red = (_eight(_points(plane, rows, columns), depth) for plane in (u, v))
     down, across = -(-y.shape[0] // u.shape[0]), -(-y.shape[1] // u.shape[1])
     luma = _eight(_points(y, rows * down, columns * across), depth)
@@ -80,11 +84,6 @@ def look(y: Samples, u: Samples, v: Samples, depth: int, at_ms: float) -> Look:
         smear=_smear(y),
         print=crc32(luma.tobytes()),
     )
-
-
-def _spread(length: int, count: int) -> NDArray[np.intp]:
-    points = min(count, length)
-    return (2 * np.arange(points) + 1) * length // (2 * points)
 
 
 def _points(plane: Samples, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Samples:
@@ -102,11 +101,15 @@ def _green(luma: Bytes, blue: Bytes, red: Bytes) -> float:
 
 
 def _grey(luma: Bytes, blue: Bytes, red: Bytes) -> float:
-    middle = luma - np.uint8(127) <= 2  # wraps round: 127 to 129
+    middle = _is_mid_grey(luma)
     if not middle.any():
         return 0.0
-    middle &= (blue - np.uint8(127) <= 2) & (red - np.uint8(127) <= 2)
+    middle &= _is_mid_grey(blue) & _is_mid_grey(red)
     return float((middle.mean(1) > 0.985).mean())
+
+
+def _is_mid_grey(samples: Bytes) -> NDArray[np.bool_]:
+    return samples - np.uint8(127) <= 2  # wraps round: 127 to 129
 
 
 def _lean(y: Samples) -> float:
@@ -230,7 +233,7 @@ def _grey_onsets(looks: Sequence[Look], glanced: Glanced) -> Iterator[tuple[floa
     grey = [one for one in looks if one.grey > MOST_GREY]
     if not grey:
         return
-    flat: NDArray[np.bool_] = np.all(glanced.grids - np.uint8(127) <= 2, axis=2)
+    flat: NDArray[np.bool_] = np.all(_is_mid_grey(glanced.grids), axis=2)
     for one in grey:
         if _came_over(glanced, flat, one.at_ms):
             yield one.at_ms, one.grey

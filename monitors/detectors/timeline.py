@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from monitors.contract import FaultFound
 from monitors.detectors import wrong_rate
-from monitors.detectors.bitstream import RATE_SLACK_MS
 from monitors.detectors.bt1359 import ACCEPTABLE_MS, DETECTABLE_MS, beyond
 from monitors.detectors.finding import Abstained, Verdict
+from monitors.detectors.frame_rate import RATE_SLACK_MS, is_constant
 from monitors.labels import Detector, Fault, Grade, Origin
 
 SLICE_MS = 2000.0  # S2.1
@@ -175,8 +175,7 @@ class _Clocks:
     @cached_property
     def constant(self) -> bool:
         """Whether the picture has one frame rate, apart from gaps."""
-        slack = max(RATE_SLACK_MS, 0.1 * self.frame_ms)
-        return bool((np.abs(self.steps - self.frame_ms) <= slack).mean() >= _CONSTANT_SHARE)
+        return is_constant(self.steps, _CONSTANT_SHARE)
 
     @cached_property
     def stills(self) -> NDArray[np.intp]:

@@ -8,6 +8,7 @@ import numpy as np
 from av import VideoFrame
 from numpy.typing import NDArray
 
+from monitors.detectors.places import evenly_spread
 from runtime.media.planes import Samples, luma
 
 ROWS, COLUMNS = 18, 32
@@ -58,8 +59,8 @@ class Glimpses:
     def _pick(self, plane: Samples, depth: int) -> None:
         if self._size != plane.shape:
             self._size = plane.shape
-            self._rows = _middles(ROWS * _DOWN, plane.shape[0])
-            self._columns = _middles(COLUMNS * _ACROSS, plane.shape[1])
+            self._rows = evenly_spread(plane.shape[0], ROWS * _DOWN)
+            self._columns = evenly_spread(plane.shape[1], COLUMNS * _ACROSS)
         points = plane[self._rows].take(self._columns, 1)
         self._points[self._waiting] = points if depth == 8 else points >> (depth - 8)
         self._waiting += 1
@@ -71,8 +72,3 @@ class Glimpses:
         cells = self._points[: self._waiting].reshape(-1, ROWS, _DOWN, COLUMNS, _ACROSS)
         self._grids += (cells.sum((2, 4)) // (_DOWN * _ACROSS)).astype(np.uint8).tobytes()
         self._waiting = 0
-
-
-def _middles(count: int, length: int) -> NDArray[np.intp]:
-    """Evenly spread positions on a side of this length."""
-    return ((2 * np.arange(count) + 1) * length // (2 * count)).astype(np.intp)
