@@ -86,7 +86,7 @@ def _hard(shown: Footage, frames: NDArray[np.uint8], coded: Coded) -> list[Fault
         if ms >= due:
             inspection.picture(frame, float(ms), frame.to_ndarray(format="rgb24"), 0)
             due += LOOK_EVERY_MS
-    report = inspection.report(len(frames), float(shown.times_ms[-1]), None, 0.0)
+    report = inspection.report(float(shown.times_ms[-1]), None, 0.0)
     return [
         fault
         for finding in inspection.findings(report)

@@ -7,13 +7,14 @@ talker. A share comes with its exact 95 % interval.
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import av
 
 from bench.board import Figure, options, show
 from bench.proportions import recall, upper_bound
 from monitors.contract import MediaRung
-from monitors.detectors.finding import Finding
+from monitors.detectors.finding import Finding, examine
 from monitors.intervals import exact_interval
 from monitors.labels import Detector, Judgement
 from monitors.redlines import LadderLines
@@ -104,7 +105,7 @@ def lips(quick: bool) -> Iterator[Figure]:
     for talk in lips_corpus.faceless(scenes):
         clean["no mouth in the picture"].add(_lips(talk), talk.scene.seconds)
     for screen in meters.screens(len(scenes)):
-        finding = sync.lips(_glimpses(screen.film()), FULL.sound(screen.sound(), media.CLIP_HZ))
+        finding = _judged_lips(_glimpses(screen.film()), screen.sound())
         clean["a level meter"].add(finding, screen.seconds)
     yield from _lips_told(apart, errors)
     yield from _lips_clean(clean)
@@ -132,8 +133,12 @@ def _lips_clean(clean: dict[str, Tally]) -> Iterator[Figure]:
 
 def _lips(talk: Talk) -> Finding:
     """As the gateway finds it. Each film is decoded once, for all sounds that it gets."""
-    sound = FULL.sound(talk.sound(), media.CLIP_HZ)
-    return sync.lips(_seen(talk.scene, talk.film), sound)
+    return _judged_lips(_seen(talk.scene, talk.film), talk.sound())
+
+
+def _judged_lips(seen: Glimpses, pcm: media.Pcm) -> Finding:
+    sound = FULL.sound(pcm, media.CLIP_HZ)
+    return examine(Detector.LIP_SYNC, partial(sync.judge, seen, sound))
 
 
 _SEEN: dict[Scene, Glimpses] = {}  # of the scene at hand

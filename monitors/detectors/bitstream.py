@@ -64,7 +64,6 @@ class VideoStreamReport:
 
     codec: str
     packets: int
-    frames: int
     sightings: tuple[Sighting, ...]
     key_ms: tuple[float, ...]  # of the packets that are key frames, sorted
     end_ms: float  # when the last frame leaves the screen

@@ -62,7 +62,7 @@ class ClipTimeline:
 
 
 @dataclass(frozen=True)
-class SliceOffset:
+class _SliceOffset:
     """Where the sound stands at the end of one slice: `offset_ms` from the picture."""
 
     at_ms: float
@@ -93,16 +93,6 @@ def input_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
         *clocks.picture_gap(),
         *clocks.rates(),
     )
-
-
-def slice_offsets(clip: ClipTimeline) -> tuple[SliceOffset, ...]:
-    """Audio minus video at the end of every slice of 2 s, by its time stamps against its samples.
-
-    What sounds later than its samples say, or earlier, has slipped by that much against a picture
-    that went on. Empty for a clip of one stream.
-    """
-    clocks = _clocks(clip)
-    return () if clocks is None else tuple(clocks.offsets())
 
 
 def grid_faults(clip: ClipTimeline) -> tuple[FaultFound, ...]:
@@ -216,11 +206,13 @@ class _Clocks:
         apart[self.holes] = 0.0
         return np.concatenate([[0.0], np.cumsum(apart)])
 
-    def offsets(self) -> Iterator[SliceOffset]:
+    def offsets(self) -> Iterator[_SliceOffset]:
+        """Audio minus video at the end of every slice, by its time stamps against its samples:
+        what sounds later or earlier than these say has slipped against a picture that went on."""
         slices = np.floor(self.clip.audio_pts / SLICE_MS + 1e-9)
         for index in np.unique(slices):
             settled = self.slip[slices == index][-_SETTLED_FRAMES:]
-            yield SliceOffset(float(index) * SLICE_MS, self.offset + float(np.median(settled)))
+            yield _SliceOffset(float(index) * SLICE_MS, self.offset + float(np.median(settled)))
 
     # ------------------------------------------------------------ rules
     def start(self) -> Iterator[FaultFound]:
@@ -268,7 +260,7 @@ class _Clocks:
     def slices(self) -> Iterator[FaultFound]:
         """The first slice whose sound has slipped too far; a bad start has its own rule."""
         by = self.offset if beyond(self.offset, ACCEPTABLE_MS) is not None else 0.0
-        slipped = [SliceOffset(s.at_ms, s.offset_ms - by) for s in self.offsets()]
+        slipped = [_SliceOffset(s.at_ms, s.offset_ms - by) for s in self.offsets()]
         for grade, limits in ((Grade.HARD, ACCEPTABLE_MS), (Grade.SOFT, DETECTABLE_MS)):
             bad = [s for s in slipped if beyond(s.offset_ms, limits) is not None]
             moved = [s for s in bad if abs(s.offset_ms + by - self.offset) > RATE_SLACK_MS]

@@ -92,14 +92,13 @@ class Inspection:
         self._sightings.append(Sighting(Sign.TIME_BACKWARD, at_ms))
 
     def report(
-        self, frames: int, end_ms: float, declared_ms: float | None, decoded_ms: float
+        self, end_ms: float, declared_ms: float | None, decoded_ms: float
     ) -> VideoStreamReport:
         """The stream as a whole, for `monitors.detectors.bitstream`."""
         signs = self._coded.take(self._whole_stream)
         return VideoStreamReport(
             codec=self._codec,
             packets=len(self.packet_ms),
-            frames=frames,
             sightings=(*self._sightings, *(signs or ())),
             key_ms=tuple(sorted(self._key_ms)),
             end_ms=end_ms,
@@ -116,7 +115,7 @@ class Inspection:
         yield self._compared.examine(self._judge_operations)
 
     def lips(self, sound: NDArray[np.float32]) -> Finding:
-        """The voice against the mouth, once the stream has ended. `sound`: as `sync.lips` has
+        """The voice against the mouth, once the stream has ended. `sound`: as `sync.judge` has
         it."""
         judge = partial(sync.judge, self.glimpses, sound)
         return examine(Detector.LIP_SYNC, self._glanced.judging(judge))

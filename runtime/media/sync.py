@@ -1,28 +1,20 @@
 """What a clip's sound and picture say of each other: measured here, judged by the detectors."""
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
 from monitors.detectors import lip_sync
-from monitors.detectors.finding import Abstained, Finding, Verdict, examine
+from monitors.detectors.finding import Abstained, Verdict
 from monitors.detectors.lip_sync import STEP_MS, LipSignals
-from monitors.labels import Detector
 from runtime.media.fidelity import MODEL_HZ
 from runtime.media.glimpses import Glimpses
 
 _FLOOR = 1e-9  # of power: -90 dB
 
 
-def lips(seen: Glimpses, sound: NDArray[np.float32]) -> Finding:
+def judge(seen: Glimpses, sound: NDArray[np.float32]) -> Verdict:
     """The voice against the mouth. `sound`: mono at 16 kHz from time 0 on, empty where a clip has
     none."""
-    return examine(Detector.LIP_SYNC, partial(judge, seen, sound))
-
-
-def judge(seen: Glimpses, sound: NDArray[np.float32]) -> Verdict:
-    """What `lips` says. Raises what a broken detector raises."""
     signals = signals_of(seen, sound)
     if signals is None:
         return Abstained("sound and picture are not both there")

@@ -94,7 +94,7 @@ class VideoTrack(Track):
         """
         own_ms = self._declared_ms, self.end_ms - (self.start_ms or 0.0)
         declared_ms, decoded_ms = clip_ms if self._declared_ms is None else own_ms
-        return self.inspection.report(len(self.shown_ms), self.end_ms, declared_ms, decoded_ms)
+        return self.inspection.report(self.end_ms, declared_ms, decoded_ms)
 
     def _own_length_ms(self, stream: VideoStream) -> float | None:
         """How long the stream alone should last; None where its container does not tell, though

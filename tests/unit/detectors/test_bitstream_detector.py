@@ -20,7 +20,7 @@ from monitors.detectors.syntax import Anomaly
 from monitors.labels import Detector, Fault, Grade, Origin
 
 CLEAN = VideoStreamReport(
-    codec="h264", packets=50, frames=50, sightings=(), key_ms=(0.0, 1000.0), end_ms=2000.0,
+    codec="h264", packets=50, sightings=(), key_ms=(0.0, 1000.0), end_ms=2000.0,
     declared_ms=2000.0, decoded_ms=2000.0,
 )  # fmt: skip
 

@@ -14,7 +14,6 @@ from monitors.detectors.timeline import (
     grid_faults,
     input_faults,
     judge,
-    slice_offsets,
 )
 from monitors.labels import Detector, Fault, Grade, Origin
 
@@ -121,7 +120,6 @@ def test_sound_that_goes_on_at_its_true_time_is_lost_where_it_was_heard(peak: fl
     )
     (fault,) = faults(holed)
     assert (fault.rule, fault.grade) == ("audio_gap", grade)
-    assert max(abs(s.offset_ms) for s in slice_offsets(holed)) < 30.0, "it is still in step"
 
 
 def test_time_stamps_that_run_off_the_samples_are_found():
@@ -161,7 +159,6 @@ def test_small_slips_of_the_sound_add_up_and_the_slice_is_told():
     (fault,) = [f for f in faults(slipped) if f.rule == "slice_offset"]
     assert (fault.at_ms, fault.limit, fault.unit) == (4000.0, 185.0, "ms")
     assert fault.value == pytest.approx(440.0, abs=1.0)
-    assert [s.at_ms for s in slice_offsets(slipped)] == [2000.0 * i for i in range(7)]
 
 
 def test_a_drift_that_viewers_notice_but_accept_only_shows():
@@ -206,7 +203,6 @@ def test_where_both_streams_pause_together_they_are_still_in_step():
     paused = replace(clip, audio_pts=later(clip.audio_pts), video_pts=later(clip.video_pts))
     assert rules(paused) == set()
     assert rules(paused, Grade.SOFT) == {"shared_pause"}
-    assert max(abs(s.offset_ms) for s in slice_offsets(paused)) < 30.0
 
 
 def test_a_short_pause_of_both_is_not_taken_for_a_wrong_rate():
