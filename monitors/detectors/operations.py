@@ -166,7 +166,7 @@ def differences(pictures: Sequence[Made], colour: Colour) -> list[Difference]:
     points = np.stack([one.points for one in pictures]).astype(np.float32) / eight_bits
     points = _levels(points, colour)
     down, up = _clipping(points, colour)
-    mixed = _unlike(points) * np.array([one.edges for one in pictures], np.float32)[:, None, None]
+    mixed = _mixed(points, np.array([one.edges for one in pictures], np.float32))
     got = np.stack([one.got for one in pictures]) @ _matrices(colour)[0].T
     apart = np.maximum(levels + down - _ROUNDED_DOWN - got, got - levels - up) - mixed
     apart = np.maximum(apart, 0).reshape(len(pictures), -1)
@@ -311,19 +311,27 @@ def _clipping(points: Means, colour: Colour) -> tuple[Means, Means]:
     for one in np.flatnonzero(wild):
         under = _in_blocks(np.maximum(-rgb[one], 0))
         over = _in_blocks(np.maximum(rgb[one] - 255, 0))
-        up[one] = _around(under @ gains - over @ losses).max(0)
-        down[one] = _around(under @ losses - over @ gains).min(0)
+        up[one] = _around(under @ gains - over @ losses).max(0) * _CLIP_SLACK
+        down[one] = _around(under @ losses - over @ gains).min(0) * _CLIP_SLACK
     return down, up
 
 
-def _unlike(points: Means) -> Means:
-    """How far the points of each block are from their mean, usually: `(n, 8, 8, 3)`."""
-    return points[:, 0].reshape(-1, BLOCKS, 8, BLOCKS, 8, 3).std((2, 4))
+def _mixed(points: Means, edges: Means) -> Means:
+    """What scaling may mix into each block mean `(n, 8, 8, 3)`: so much of how far its points
+    usually are from their mean. `edges` `(n, 3)`."""
+    mixed = np.zeros((len(points), BLOCKS, BLOCKS, 3), np.float32)
+    for one in np.flatnonzero(edges.any(1)):
+        own = points[one, 0]
+        variance = _in_blocks(np.square(own)) - np.square(_in_blocks(own))
+        mixed[one] = np.sqrt(np.maximum(variance, 0)) * edges[one]
+    return mixed
 
 
-def _in_blocks(taken: Means) -> Means:
-    """Block means `(2, 8, 8, 3)` of what clipping takes of points, with some slack."""
-    return taken.reshape(2, BLOCKS, 8, BLOCKS, 8, 3).mean((2, 4)) * _CLIP_SLACK
+def _in_blocks(points: Means) -> Means:
+    """Block means `(..., 8, 8, 3)` of points `(..., 64, 64, 3)`; rows first, which is quick."""
+    sums = points.reshape(*points.shape[:-3], BLOCKS, 8, -1).sum(-2)
+    totals: Means = sums.reshape(*sums.shape[:-1], BLOCKS, 8, 3).sum(-2)
+    return np.divide(totals, np.float32(64), dtype=np.float32)
 
 
 def _around(blocks: Means) -> Means:
