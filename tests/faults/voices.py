@@ -106,6 +106,9 @@ AWKWARD = {
         "e.g. apples, i.e. fruit, etc.", "A.I. in the U.S.A.", "one; two; three; four; five; six",
         "He said: yes; she said: no; I said: maybe.", "Queue, ague, yacht, rhythm, schwa.",
         "Dear Sir - thank you - bye.", "Room 305, seat 12B, gate C.", "Oh. I see. Well. Fine. Ok.",
+        "%% Yes. %%", "%%%%%% no %%%%%%", "Use %s and %d here.", "From 20% to 30%, or 40%-50%.",
+        "It was $5.00, then $1.50.", "R&D, Q&A, fish &amp; chips", "me@example.org", "He/she/they",
+        "As shown [1][2][3].", "[Yes](/yes)", "$x$ and $y$", "#yes", "C++, C#", "100 %% of it",
     ),
     Language.CHINESE: (
         "1,2,3,4,5", "我的密码是4821。", "电话13800138000。", "“红”、“绿”和“蓝”是颜色。",
@@ -114,7 +117,8 @@ AWKWARD = {
         "第3名，第22名，第1名。",
         "30%到50%", "气温25°C。", "A、B、C、D", "先：鸡蛋；再：牛奶；后：面包。", "哈哈哈哈！",
         "GDP增长3.5%，CPI上涨2%。",
-        "一，二，三，四，五，六，七。",
+        "一，二，三，四，五，六，七。", "%%%%%%是的%%%%%%", "％％％对。", "10%~20%，30%-40%",
+        "一共5.00元，¥1.50。", "他/她/它", "见[1][2]。", "#是的#", "请写信给me@example.org。",
     ),
 }  # fmt: skip
 
