@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
-from monitors.contract import MediaRung, Name
+from monitors.contract import MediaRung, Name, SessionClass
 from monitors.labels import Milestone, Outcome, Stage
 from runtime import refusals, turns
 from runtime.media.client_digest import ClientDigest
@@ -49,6 +49,7 @@ class Ask:
     pinned: Name | None  # an operator's choice of resident: never evidence
     salt: str
     trace: RequestTrace
+    session_class: SessionClass = SessionClass.INTERACTIVE
     digests: Mapping[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
 
     @property
@@ -244,7 +245,13 @@ class Flight:
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.watch = Watch(
             plane.book,
-            plane.stamp(name, ask.session or ask.request_id, ask.request_id, operator),
+            plane.stamp(
+                name,
+                ask.session or ask.request_id,
+                ask.request_id,
+                operator,
+                ask.session_class,
+            ),
             since=since,
             expects=self._expects,
             lines=plane.settings.lines.latency,

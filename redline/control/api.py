@@ -5,6 +5,7 @@ from typing import Any
 from alerts.firing import Firing
 from alerts.ladder import Mode
 from monitors.contract import Observed, Wire
+from redline.control.ladder_api import LadderStatus
 from rollout.plan import Detectable, RolloutPlan
 from rollout.status import RolloutStatus
 
@@ -21,6 +22,7 @@ class ControlStatus(Wire, frozen=True):
     firing: tuple[Firing, ...] | None
     data_plane: Observed | None
     rollout: RolloutStatus | None
+    ladders: tuple[LadderStatus, ...] = ()
 
 
 class StartOrder(Wire, frozen=True):

@@ -207,6 +207,7 @@ class Engine:
             reuse=cache.reuse.state,
             shadow=self._shadow.count,
             live_sequences=cache.live_sequences,
+            live_native_bytes=cache.live_native_bytes(),
             faults=cache.check() if checked else (),
         )
 
