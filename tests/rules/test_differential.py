@@ -20,6 +20,7 @@ from alerts.firing import Firing
 from alerts.interim import machinery, table_rules
 from alerts.policy import AlertName
 from alerts.rules import render_rules
+from monitors.contract import MediaRung
 from monitors.redlines import CacheLines, FaultLines, LadderLines, LatencyLines, RedLines
 from monitors.tables import Tables
 from tests.support.promtool import Labels, Scrape, alerts_at_each_second, needs_promtool, scraped
@@ -41,7 +42,7 @@ VERSIONS = 2 * MOST_VERSIONS
 Plan = list[Segment]
 plans = st.lists(st.lists(segments(), min_size=3, max_size=9), min_size=VERSIONS, max_size=VERSIONS)
 ONCE = settings(
-    max_examples=5, deadline=None, suppress_health_check=[*HealthCheck], print_blob=True
+    max_examples=3, deadline=None, suppress_health_check=[*HealthCheck], print_blob=True
 )
 OFTEN = settings(ONCE, max_examples=60)
 
@@ -89,7 +90,7 @@ class Run:
         scrape, looked = dict[str, float](), set[Labels]()
         for plane, evaluator in zip(self.planes, self.evaluators, strict=True):
             if at:
-                plane.second({version: self._plans[version][at] for version in plane.versions})
+                plane.step({version: self._plans[version][at] for version in plane.versions})
             scrape |= scraped(plane.scrape(), WANTED)
             tables = self._known(plane.tables(), at) if as_prometheus else plane.tables()
             seen = evaluator.tick(tables if readable else None, None, float(at), float(at))
@@ -138,12 +139,12 @@ def _told(seen: Evaluation) -> set[Labels]:
     return {each for each in compared if ("alertname", AlertName.DATA_PLANE_DOWN) not in each}
 
 
-def differences(run: Run, since: int = 0) -> list[str]:
-    """Each alert that only one of them has after a second, in words."""
+def differences(run: Run, blind: range = range(0)) -> list[str]:
+    """Each alert that only one of them has after a second, in words; but not while `blind`."""
     return [
         f"after {at} s {who}: {sorted(alert)}"
         for at, (ours, theirs) in enumerate(zip(run.ours, run.theirs(), strict=True))
-        if at >= since
+        if at not in blind
         for who, alerts in (("here", ours - theirs), ("Prometheus", theirs - ours))
         for alert in alerts
     ]
@@ -168,3 +169,38 @@ def test_both_say_the_same_of_each_alert_after_every_second(plans: list[Plan]):
 @given(plans)
 def test_both_say_the_same_over_many_more_series(plans: list[Plan]):
     same_alerts(plans)
+
+
+# ---------------------------------------------------------------- where they see different pasts
+# Prometheus remembers what a data plane counted that is gone, and looks at old samples while it
+# cannot scrape; the evaluator has the tables as they are now, or nothing. A window later they see
+# the same, and what began meanwhile has then its `for` to wait, and the ladder's end its own.
+LONGEST_WINDOW_S = max(LINES.cache.hold_s, LINES.latency.window_s, LINES.faults.recent_s)
+LONGEST_FOR_S = max(rule.for_s + rule.keep_firing_s for rule in table_rules(LINES))
+EXHAUSTED_S = LINES.ladder.dwell_s * len(MediaRung)
+BLIND_S = round(LONGEST_WINDOW_S + LONGEST_FOR_S + EXHAUSTED_S) + 1
+
+
+@ONCE
+@given(plans, st.integers(2, 30))
+def test_a_data_plane_that_starts_again_parts_them_for_a_window(plans: list[Plan], at: int):
+    run = Run(plans)
+    for second in range(SECONDS):
+        if second == at:
+            for plane in run.planes:
+                plane.start_again()
+        run.second()
+    assert differences(run, range(at, at + BLIND_S)) == []
+
+
+@ONCE
+@given(plans, st.integers(2, 25), st.integers(1, 10))
+def test_a_data_plane_out_of_reach_parts_them_until_a_window_later(
+    plans: list[Plan], at: int, seconds: int
+):
+    run = Run(plans)
+    for second in range(SECONDS):
+        run.second(readable=not at <= second < at + seconds)
+        if at <= second < at + seconds:
+            assert run.ours[-1] == set(), "what cannot be read is unknown, and does not fire"
+    assert differences(run, range(at, at + seconds + BLIND_S)) == []

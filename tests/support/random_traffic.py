@@ -18,7 +18,6 @@ from runtime.residents.port import Snapshot
 from runtime.stamp import Stamp
 
 MOST_VERSIONS = 4  # that one data plane shows
-AT_S = 0.5  # requests end in the middle of a second, scrapes and looks are at its end
 
 
 class Happens(StrEnum):
@@ -86,14 +85,15 @@ class Traffic:
         for version in self.versions:
             self.book.open(version)
 
-    def second(self, each: dict[str, Segment | None]) -> None:
-        """One second goes by; None: nothing of the version is left but what was counted."""
-        whole = self.now
-        self.now = whole + AT_S
+    def step(self, each: dict[str, Segment | None], seconds: float = 1.0) -> None:
+        """So much time goes by, with the traffic of one second of each segment. Requests end in
+        the middle of it, engines tell at its end. None: the version is quiet."""
+        began = self.now
+        self.now = began + seconds / 2
         for name, segment in each.items():
             if segment is not None:
                 self.versions[name].serve(self.book, segment, self._lines)
-        self.now = whole + 1.0
+        self.now = began + seconds
         for name, segment in each.items():
             if segment is not None:
                 self.versions[name].show(self.book, segment)
