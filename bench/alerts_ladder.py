@@ -24,6 +24,7 @@ from alerts.decide import decide
 from alerts.evaluator import Evaluator
 from alerts.firing import Firing
 from alerts.forecast import History, load_of
+from alerts.interim import table_rules
 from alerts.ladder import rebuild
 from monitors.contract import MediaRung
 from monitors.labels import Action, Milestone
@@ -222,12 +223,13 @@ class Hour:
 
 def replay(swing: Swing, rule: Rule, seed: int, seconds: int = HOUR_S) -> Hour:
     """The swing's arrivals, and what the rule made of them."""
-    server, evaluator, rung = Server(seed), Evaluator(LINES), MediaRung.FULL
+    server, rung = Server(seed), MediaRung.FULL
+    evaluator = Evaluator(table_rules(LINES), (), LINES)
     moves = above = degraded = 0
     for _ in range(seconds):
         server.second(swing, rung)
         tables = server.tables()
-        firing = evaluator.tick(tables, server.now, server.now) or ()
+        firing = evaluator.tick(tables, None, server.now, server.now).firing
         wanted = rule.rung(firing, tables, server.busy_share())
         moves += wanted is not rung
         above += any(_is_above(row) for row in tables.latency)

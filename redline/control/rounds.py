@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import httpx
 import msgspec
@@ -14,6 +16,7 @@ from redline.control.alert_watch import AlertWatch
 from redline.control.ladder_keeper import LadderKeeper
 from rollout.dataplane import DataPlane, DataPlaneError
 
+LEAST_S = 0.1  # between two rounds, however many webhooks come
 Seen = Callable[[tuple[Firing, ...] | None], None]
 
 log = logging.getLogger(__name__)
@@ -50,7 +53,7 @@ class Rounds:
     ) -> None:
         self._dataplane = dataplane
         self._tables = tables
-        self._watch = watch
+        self.watch = watch
         self._keeper = keeper
         self._seen = seen
         self.observed: Observed | None = None  # in the last round; None: it did not answer
@@ -58,21 +61,27 @@ class Rounds:
     async def once(self) -> tuple[Firing, ...] | None:
         """One round. What fires, or None where nobody can tell."""
         tables, self.observed = await asyncio.gather(self._tables(), self._observe())
-        firing = await self._watch.tick(tables, self.observed)
+        firing = await self.watch.tick(tables, self.observed)
         self._seen(firing)
         await self._keeper.tick(firing, self.observed, tables)
         return firing
 
-    async def run(self, period_s: float) -> None:
-        """For ever: a round when the watch wakes up, and every `period_s` whether or not."""
+    async def run(self, slow_s: float, fast_s: float) -> None:
+        """For ever: a round when the watch wakes up, and whether or not every `slow_s`, or every
+        `fast_s` where the tables are all that tells what fires."""
+        least_s = min(LEAST_S, slow_s, fast_s)
         while True:
-            self._watch.wake.clear()
+            began = time.monotonic()
+            self.watch.wake.clear()
             await self.once()
-            try:
-                async with asyncio.timeout(period_s):
-                    await self._watch.wake.wait()
-            except TimeoutError:
-                continue
+            next_at = began + self.watch.pause_s(began, slow_s, fast_s)
+            await self._wake_or(next_at - time.monotonic())
+            await asyncio.sleep(began + least_s - time.monotonic())
+
+    async def _wake_or(self, after_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(after_s):
+                await self.watch.wake.wait()
 
     async def _observe(self) -> Observed | None:
         try:

@@ -1,7 +1,10 @@
 """Journal entries in words, for the page and for `redline rollout log`."""
 
+from datetime import UTC, datetime
+
 import msgspec
 
+from alerts.firing import NEWS, AlertNews
 from monitors.journal import Entry
 from redline.control import ladder_events
 from redline.control.ladder_events import MODE, ModeSet
@@ -31,10 +34,18 @@ def _told(entry: Entry) -> str | None:
             return ladder_events.told(ladder_events.read(entry))
         case kind if kind == MODE:
             return f"the ladder is {entry.read_as(ModeSet).mode}"
+        case kind if kind == NEWS:
+            return _news(entry.read_as(AlertNews))
         case kind if kind == EVIDENCE_KIND:
             return None
         case _:
             return bytes(entry.body).decode()
+
+
+def _news(news: AlertNews) -> str:
+    who = " of ".join(part for part in (news.alert, news.version) if part)
+    since = datetime.fromtimestamp(news.starts_at, UTC).strftime("%H:%M:%S.%f")[:-3]
+    return f"{who} is {news.state}, says {news.source} (since {since} UTC)"
 
 
 def _step(record: Record) -> str | None:

@@ -62,7 +62,7 @@ class World:
         self.path = folder / "j.db"
         self.journal = Disk(self.path, wall=self.clock)
         self.book = AlertBook(LINES.alerts)
-        self.tables: Tables | None = None
+        self.tables: Tables | None = hung(0)
         self.moves: list[Move] = []
         self.prometheus = prometheus
         self.epoch = 0

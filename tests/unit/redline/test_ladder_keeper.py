@@ -120,7 +120,7 @@ async def test_native_pages_wait_until_they_would_fit(world: World) -> None:
 # ---------------------------------------------------------------- what goes wrong
 async def test_a_data_plane_that_is_away_is_unknown_and_met_again(world: World) -> None:
     world.plane.reachable = False
-    world.prometheus = False
+    world.tables, world.prometheus = None, False
     world.lead()
     assert await world.rounds.once() is None
     assert world.rounds.observed is None
