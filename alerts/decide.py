@@ -80,8 +80,8 @@ def _foreseen(ladder: Ladder, history: History, now: float, lines: RedLines) -> 
     """Note which parts would cross their line one rung better."""
     stairs: dict[Part, Stair] = {}
     for part, stair in ladder.stairs.items():
-        crosses = stair.rung and foresee(ladder, part, history, now, lines).crosses
-        stairs[part] = replace(stair, crossed_at=now if crosses else min(stair.crossed_at, now))
+        if stair.rung and foresee(ladder, part, history, now, lines).crosses:
+            stairs[part] = replace(stair, crossed_at=now)
     return ladder.with_stairs(stairs)
 
 
@@ -160,7 +160,8 @@ def holds(
         Hold.HARSHER: any(each.rung for each in harsher),
         Hold.BUDGET: stair.spent(now) >= budget,
         # Of many looks the luckiest is inside the line: all of a dwell must be.
-        Hold.FORECAST: now - stair.crossed_at < stair.dwell_s
+        Hold.FORECAST: stair.crossed_at is not None
+        and 0.0 <= now - stair.crossed_at < stair.dwell_s
         and not _is_to_be_tested(stair, quiet, now, lines.ladder),
     }
     return tuple(hold for hold, holds in found.items() if holds)

@@ -54,8 +54,8 @@ class Stair:
 
     dwell_s: float
     fired_at: float  # when its alert was last seen firing, or could not be seen
-    crossed_at: float  # when the rung above was last foreseen to cross the line
     rung: int = 0
+    crossed_at: float | None = None  # when one rung better was last foreseen to cross the line
     moved_at: float | None = None
     eased_at: float | None = None
     moves: tuple[float, ...] = ()  # the ladder's own, the newest `MOST_MOVES`
@@ -178,7 +178,7 @@ def rebuild(version: str, events: Iterable[Event], now: float, lines: LadderLine
 
     What fired while nobody watched is unknown, so every dwell starts at `now`.
     """
-    fresh = Stair(dwell_s=lines.dwell_s, fired_at=now, crossed_at=now)
+    fresh = Stair(dwell_s=lines.dwell_s, fired_at=now)
     ladder = Ladder(version, dict.fromkeys(Part, fresh))
     for event in events:
         if event.version == version:

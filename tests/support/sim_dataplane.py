@@ -103,6 +103,7 @@ class SimDataPlane:
         self.reachable = True
         self.lose_acks = 0  # so many orders are taken, but their answers are lost
         self.orders: list[str] = []
+        self.busy_share: float | None = None
         self._weight = 0
         self.lease_ends = 0.0
         self._lives = 1
@@ -311,6 +312,7 @@ class SimDataPlane:
                     weight=self.weight(r.name),
                     level=r.level,
                     apart=r.levels.apart(r.name),
+                    busy_share=self.busy_share,
                     min_pool_epoch=r.min_pool_epoch,
                     pool_epoch=r.pool_epoch if r.state is ResidentState.READY else None,
                     weights_digest=r.digest,

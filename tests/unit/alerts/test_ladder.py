@@ -480,7 +480,7 @@ def test_whatever_fires_the_ladder_never_flaps_faster_than_its_dwell_or_its_budg
 
 
 def journalled(ladder: Ladder) -> dict[Part, Stair]:
-    seen = {"fired_at": 0.0, "crossed_at": 0.0}
+    seen = {"fired_at": 0.0, "crossed_at": None}
     return {part: replace(stair, **seen) for part, stair in ladder.stairs.items()}
 
 
