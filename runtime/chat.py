@@ -266,8 +266,8 @@ def _headers(flight: Flight) -> dict[str, str]:
 
 def _details(flight: Flight) -> dict[str, Any]:
     stamp = flight.watch.stamp
-    level = shown(stamp.level)
-    return details(stamp.request_id, stamp.version, level, flight.watch.first_output)
+    level, now = shown(stamp.level), shown(flight.level_now)
+    return details(stamp.request_id, stamp.version, level, now, flight.watch.first_output)
 
 
 def _session(headers: Mapping[str, str]) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
-from monitors.contract import MediaRung, Name, SessionClass
+from monitors.contract import Level, MediaRung, Name, SessionClass
 from monitors.labels import Milestone, Outcome, Stage
 from runtime import refusals, turns
 from runtime.media.client_digest import ClientDigest
@@ -110,6 +110,11 @@ class Flight:
     def resident(self) -> Name:
         """Where it is now."""
         return self.watch.stamp.resident
+
+    @property
+    def level_now(self) -> Level:
+        """What its session's next request would be served at, were it asked now."""
+        return self._plane.levels.of(self.resident, self.ask.session_class)
 
     @property
     def held_bytes(self) -> int:

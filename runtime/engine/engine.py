@@ -136,6 +136,8 @@ class Engine:
     def set_shed(self, shed: Shed) -> None:
         """S2.4: with ON, text-lane work is dropped while utilisation is too high."""
         self._shed = shed
+        if shed is Shed.OFF:  # asked again, it starts from the utilisation of then
+            self._shedder = Shedder(self._settings.lines.scheduler)
 
     def drill(self, order: DrillOrder) -> DrillReport:
         """Raises `ValueError` for an unusable amount."""
