@@ -9,7 +9,7 @@ import typer
 
 from monitors.contract import DrillKind
 from monitors.labels import Storage
-from redline import bases, calibrate, evaluate, explain, voices
+from redline import bases, calibrate, evaluate, explain, ladder, voices
 from redline.options import Actor, LinesFile, StateDir
 from redline.options import lines_of as _lines
 from redline.options import stack_of as _stack
@@ -28,6 +28,7 @@ rollout_app = typer.Typer(
     help="Bring a new version to traffic, or take it out.", no_args_is_help=True
 )
 app.add_typer(rollout_app, name="rollout")
+app.add_typer(ladder.app, name="ladder")
 app.command("eval")(evaluate.command)
 app.command("calibrate")(calibrate.command)
 app.command("bases")(bases.command)
