@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
+from statistics import mean, stdev
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from alerts.firing import Firing
 from alerts.forecast import History, load_of
 from alerts.interim import table_rules
 from alerts.ladder import rebuild
+from bench.board import Figure, options, show
 from monitors.contract import MediaRung
 from monitors.labels import Action, Milestone
 from monitors.latency_table import LatencyRow, LatencyTable
@@ -245,3 +247,64 @@ def replay(swing: Swing, rule: Rule, seed: int, seconds: int = HOUR_S) -> Hour:
 
 def _is_above(row: LatencyRow) -> bool:
     return row.over_share is not None and row.over_share > LINES.latency.degrade_exceedance
+
+
+# ---------------------------------------------------------------- the figures
+SEEDS, QUICK_SEEDS = 8, 2
+
+
+def figures(quick: bool) -> list[Figure]:
+    """Over all swings together, and of the worst one; the interval is over seeds."""
+    seeds = range(QUICK_SEEDS if quick else SEEDS)
+    hours = {
+        (name, swing.name): [replay(swing, rule(), seed) for seed in seeds]
+        for name, rule in RULES.items()
+        for swing in SWINGS
+    }
+    told: list[Figure] = []
+    for rule in RULES:
+        is_ours = not rule
+        peer = _beside(hours) if is_ours else ""
+        for what, read, target in (
+            ("transitions", lambda hour: hour.transitions, MOST_TRANSITIONS),
+            ("time above the line", lambda hour: 100.0 * hour.above, 100.0 * MOST_LATE),
+            ("requests past the line", lambda hour: 100.0 * hour.late, None),
+            ("time below full fidelity", lambda hour: 100.0 * hour.degraded, None),
+        ):
+            unit = "per hour" if what == "transitions" else "%"
+            by_swing = {
+                swing.name: [read(hour) for hour in hours[rule, swing.name]] for swing in SWINGS
+            }
+            of_seeds = [mean(values[seed] for values in by_swing.values()) for seed in seeds]
+            worst = max(by_swing, key=lambda name: mean(by_swing[name]))
+            name = f"{what}, {rule or 'the ladder'}"
+            asked = target if is_ours else None
+            told.append(_figure(f"{name}, all swings", of_seeds, unit, asked, peer))
+            told.append(_figure(f"{name}, worst ({worst})", by_swing[worst], unit, asked, ""))
+    return told
+
+
+def _beside(hours: dict[tuple[str, str], list[Hour]]) -> str:
+    """What the other rules reach on the same arrivals."""
+    words: list[str] = []
+    for rule in filter(None, RULES):
+        of_rule = [hour for (name, _), of in hours.items() if name == rule for hour in of]
+        moves, above = mean(h.transitions for h in of_rule), mean(h.above for h in of_rule)
+        words.append(f"{rule}: {moves:.0f}/h, {above:.0%} above")
+    return "; ".join(words)
+
+
+def _figure(bar: str, values: list[float], unit: str, target: float | None, peer: str) -> Figure:
+    half = 1.96 * stdev(values) / math.sqrt(len(values))
+    middle = mean(values)
+    return Figure(bar, middle, unit, target, peer, low=middle - half, high=middle + half)
+
+
+def main() -> None:
+    """The section alone."""
+    asked = options("The ladder under a load whose p99 swings around the line.")
+    show(figures(asked.quick), as_json=asked.json)
+
+
+if __name__ == "__main__":
+    main()
