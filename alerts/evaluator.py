@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from alerts.firing import Firing
-from alerts.policy import Alert, AlertName, policy
+from alerts.names import AlertName
+from alerts.policy import make
+from alerts.rule import Rule
+from alerts.wording import describe
 from monitors.cache_table import CacheSummary
 from monitors.fault_table import FaultRow
 from monitors.labels import Milestone
@@ -81,7 +84,7 @@ class Evaluator:
 
     def __init__(self, lines: RedLines) -> None:
         self._lines = lines
-        self._alerts = {alert.name: alert for alert in policy(lines)}
+        self._rules = {rule.name: rule for rule in make(lines).rules}
         self._standings: dict[Key, Standing] = {}
         self._finished: dict[str, int] | None = None  # at the last look; None: there was none
         self._finished_at: dict[str, float] = {}
@@ -93,13 +96,13 @@ class Evaluator:
             return None
         standings: dict[Key, Standing] = {}
         for key, crossed in self._crossings(tables, now):
-            for_s = self._alerts[key[0]].for_s
+            for_s = self._rules[key[0]].for_s
             standing = advance(self._standings.get(key), crossed, for_s, now, wall)
             if standing is not None:
                 standings[key] = standing
         self._standings = standings
         return tuple(
-            _firing(self._alerts[key[0]], key, standing)
+            _firing(self._rules[key[0]], key, standing, self._lines)
             for key, standing in standings.items()
             if standing.phase is Phase.FIRING
         )
@@ -133,23 +136,23 @@ class Evaluator:
         return finished_at is not None and now - finished_at < self._lines.faults.recent_s
 
 
-def _firing(alert: Alert, key: Key, standing: Standing) -> Firing:
+def _firing(rule: Rule, key: Key, standing: Standing, lines: RedLines) -> Firing:
     """Labelled as Prometheus would, so that both name the same firing."""
     _, version, milestone = key
     labels = {
-        "alertname": alert.name.value,
-        "severity": alert.severity.value,
-        "action": alert.action.value,
-        "table": str(alert.table),
+        "alertname": rule.name,
+        "severity": rule.severity.value,
+        "action": rule.action.value,
+        "table": rule.table.value,
         Label.VERSION.value: version,
     }
     if milestone is not None:
         labels[Label.MILESTONE.value] = milestone.value
     return Firing(
-        alert=alert.name,
-        action=alert.action,
+        alert=rule.name,
+        action=rule.action,
         version=version,
         labels=labels,
         starts_at=standing.starts_at,
-        summary=alert.when,
+        summary=describe(rule, lines),
     )

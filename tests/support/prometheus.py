@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from alerts import rules
+from alerts.policy import make
 from monitors.redlines import RedLines
 from tests.support.ports import free_ports
 
@@ -25,7 +26,7 @@ def prometheus(folder: Path, target: int, lines: RedLines, *flags: str) -> Itera
     """A client of a Prometheus that scrapes port `target` of this machine."""
     [port] = free_ports(1)
     every = f"{round(SCRAPE_S * 1000)}ms"
-    (folder / "rules.yml").write_text(rules.render_rules(lines))
+    (folder / "rules.yml").write_text(rules.render_rules(make(lines)))
     (folder / "prometheus.yml").write_text(
         f"global: {{scrape_interval: {every}, scrape_timeout: {every},"
         f" evaluation_interval: {every}}}\n"
