@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from alerts.columns import count_column
 from alerts.promql import gained, select
 from alerts.rule import Condition, Rule
-from alerts.wording import as_template, describe
+from alerts.wording import describe
 from monitors import catalog
 from monitors.labels import Action, Severity
 from monitors.metric import Label, Table
@@ -49,7 +49,7 @@ def of_rule(rule: Rule, lines: RedLines) -> Alert:
         for_s=rule.for_s,
         severity=rule.severity,
         action=rule.action,
-        summary=as_template(rule),
+        summary=rule.summary,
         runbook=rule.runbook,
         table=rule.table,
         keep_firing_s=rule.keep_firing_s,

@@ -84,7 +84,7 @@ class Rule:
     severity: Severity
     action: Action
     runbook: str  # the page's file name in docs/runbooks
-    summary: str  # `{version}`, `{milestone}`, `{value}` of the first condition (alerts/wording.py)
+    summary: str  # a Prometheus template: $labels and $value, of the first condition's series
 
     def __post_init__(self) -> None:
         for wrong, what in self._faults():
