@@ -15,9 +15,8 @@ from alerts.names import AlertName
 from alerts.policy import Policy
 from alerts.rule import Rule
 from alerts.states import Standing, advance
-from alerts.summary import with_labels
+from alerts.summary import summarise
 from alerts.witness import Labels, Sight, Witness
-from alerts.wording import tell
 from monitors.contract import Observed
 from monitors.labels import Milestone
 from monitors.latency_table import LatencyRow
@@ -107,7 +106,7 @@ class Evaluator:
     def _crossing(self, rule: Rule, tables: Tables, sight: Sight) -> Crossed:
         first = rule.conditions[0].column
         return {
-            _labels_of(row): tell(rule, row.version, _milestone_of(row), value)
+            (labels := _labels_of(row)): summarise(rule.summary, dict(labels), value * first.scale)
             for row in rows_of(tables, rule.table)
             if self._is_asked(rule, row, sight.now) and rule.holds(row)
             if (value := first.read(row)) is not None
@@ -186,7 +185,7 @@ def takes_s(watched: Mapping[str, Alert], lines: RedLines) -> dict[str, float]:
 
 
 def _summarised(alert: Alert, wrong: tuple[Labels, ...]) -> Crossed:
-    return {labels: with_labels(alert.summary, dict(labels)) for labels in wrong}
+    return {labels: summarise(alert.summary, dict(labels)) for labels in wrong}
 
 
 def _milestone_of(row: Row) -> Milestone | None:
