@@ -80,7 +80,7 @@ class AlertWatch:
     def pause_s(self, began: float, slow_s: float, fast_s: float) -> float:
         """How long after `began` (monotonic seconds) the next look should be. Soon where the
         evaluator here decides, and no later than an alert is due that is pending there."""
-        if self._source is Source.PROMETHEUS:
+        if self._source is Source.PROMETHEUS or not self.watched:
             return slow_s
         soon_s = min(slow_s, fast_s)
         return soon_s if self._due is None else max(0.0, min(soon_s, self._due - began))
