@@ -1,12 +1,14 @@
 """The ladder under a load whose p99 swings around the line: how often it moves, and what is late.
 
-The load model, and all that is assumed: requests come as a Poisson process whose rate swings by a
-`Swing`; one server takes them first come, first served; a request's work is gamma distributed
-(shape 4), its mean that of the media rung: 1, 0.55 and 0.4 of the full one. A first output leaves
-when its request is done. The rate is such that full fidelity crosses the line for the upper part
-of a swing only. Everything else is the project's own: the latency table on an injected clock, the
-evaluator's rule with its minimum count, `decide`, and a tick a second. Steady flow is simulated;
-engines batch and media come in slices, so the work ratios are examples, not measurements.
+The load model, and all that is assumed: requests come as a Poisson process whose rate swings; a
+request's work is gamma distributed (shape 4), its mean that of the media rung: 1, 0.55 and 0.4 of
+the full one; servers take requests first come, first served, and a first output leaves when its
+request is done. The rate is such that full fidelity crosses the line for the upper part of a swing
+only. One server is what the ladder's forecast takes a resident for; so that it is not only tried
+on its own assumption, two swings are served otherwise: by four servers of a quarter of the speed,
+and with 150 ms that no load and no rung changes. Everything else is the project's own: the latency
+table on an injected clock, the policy's rules with their minimum counts, `decide`, a tick a second.
+Engines batch and media comes in slices: the work ratios are examples, not measurements.
 
 Beside it, on the same arrivals: a naive rule (a rung down while the alert fires, back when it is
 resolved) and one with a dead band and a dwell, but no forecast.
@@ -16,6 +18,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heapreplace
 from operator import itemgetter
 from statistics import mean, stdev
 
@@ -25,8 +28,8 @@ from alerts.decide import decide
 from alerts.evaluator import Evaluator
 from alerts.firing import Firing
 from alerts.forecast import History, load_of
-from alerts.interim import table_rules
 from alerts.ladder import rebuild
+from alerts.policy import make
 from bench.board import Figure, options, show
 from monitors.contract import MediaRung
 from monitors.labels import Action, Milestone
@@ -37,6 +40,7 @@ from monitors.tables import Tables, lines_shown, windows
 HOUR_S = 3600
 VERSION = "v1"
 LINES = RedLines()
+POLICY = make(LINES)
 WORK_S = 0.02  # of a request at full fidelity, on average
 WORK_AT = {MediaRung.FULL: 1.0, MediaRung.P360_8K: 0.55, MediaRung.P160_8K: 0.4}
 SHAPE = 4.0  # of the work's distribution
@@ -46,10 +50,12 @@ _RECOVERED = 0.8  # of the line: the dead band of the rule without a forecast
 
 @dataclass(frozen=True)
 class Swing:
-    """How the rate goes: requests a second at each second of an hour."""
+    """How the rate goes, requests a second at each second; and who serves it."""
 
     name: str
     rate: Callable[[float, np.random.Generator], float]
+    servers: int = 1
+    fixed_s: float = 0.0  # of each latency, whatever the load and the rung
 
 
 def sine(period_s: float, low: float, high: float) -> Callable[..., float]:
@@ -71,6 +77,10 @@ def noise(low: float, high: float) -> Callable[..., float]:
     return rate
 
 
+def once(began_s: float, lasts_s: float, low: float, high: float) -> Callable[..., float]:
+    return lambda at, _: high if began_s <= at < began_s + lasts_s else low
+
+
 LOW, HIGH = 30.0, 49.0
 SWINGS = (
     Swing("sine of 2 minutes", sine(120, LOW, HIGH)),
@@ -81,6 +91,9 @@ SWINGS = (
     Swing("step every 20 minutes", square(2400, LOW, HIGH)),
     Swing("noise", noise(LOW, HIGH)),
     Swing("overload of 5 minutes", square(600, LOW, 70.0)),
+    Swing("one overload of 5 minutes", once(300, 300, 15.0, 70.0)),
+    Swing("sine of 10 minutes, four servers", sine(600, LOW, HIGH), servers=4),
+    Swing("sine of 10 minutes, 150 ms fixed", sine(600, LOW, HIGH), fixed_s=0.15),
 )
 
 
@@ -88,30 +101,33 @@ SWINGS = (
 class Server:
     """First come, first served; what leaves it goes into the table at its time."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, swing: Swing, seed: int) -> None:
+        self._swing = swing
         self._chance = np.random.default_rng(seed)
         self.now = 0.0
         self.table = LatencyTable(LINES, clock=lambda: self.now)
         self.asked = self.late = 0
-        self._free_at = 0.0
+        self._free_at = [0.0] * swing.servers  # a heap
         self._given_s = 0.0  # work of all that has come
         self._events: list[
             tuple[float, float | None]
         ] = []  # when, and its latency: None is overdue
         self._busy: deque[tuple[float, float]] = deque([(0.0, 0.0)])
 
-    def second(self, swing: Swing, rung: MediaRung) -> None:
+    def second(self, rung: MediaRung) -> None:
         """What comes in the next second, at the rung of its coming, and what leaves in it."""
-        many = int(self._chance.poisson(swing.rate(self.now, self._chance)))
+        many = int(self._chance.poisson(self._swing.rate(self.now, self._chance)))
         arrivals = np.sort(self._chance.uniform(self.now, self.now + 1.0, many))
-        works = self._chance.gamma(SHAPE, WORK_S * WORK_AT[rung] / SHAPE, many)
+        work_s = WORK_S * WORK_AT[rung] * self._swing.servers
+        works = self._chance.gamma(SHAPE, work_s / SHAPE, many)
         for at, work in zip(arrivals.tolist(), works.tolist(), strict=True):
             self._take(at, work)
         self._tell(self.now + 1.0)
 
     def busy_share(self) -> float:
-        """Of the last latency window, how much the server worked."""
-        done = self._given_s - max(0.0, self._free_at - self.now)
+        """Of the last latency window, how much the servers worked."""
+        left_s = sum(max(0.0, free_at - self.now) for free_at in self._free_at)
+        done = (self._given_s - left_s) / self._swing.servers
         self._busy.append((self.now, done))
         while self._busy[1][0] <= self.now - LINES.latency.window_s:
             self._busy.popleft()
@@ -130,11 +146,12 @@ class Server:
         )
 
     def _take(self, at: float, work: float) -> None:
-        self._free_at = max(self._free_at, at) + work
+        done_at = max(self._free_at[0], at) + work
+        heapreplace(self._free_at, done_at)
         self._given_s += work
-        latency = self._free_at - at
+        latency = done_at + self._swing.fixed_s - at
         self.asked += 1
-        self._events.append((self._free_at, latency))
+        self._events.append((at + latency, latency))
         if latency > LINES.latency.degrade_s:
             self.late += 1
             self._events.append((at + LINES.latency.degrade_s, None))
@@ -225,11 +242,11 @@ class Hour:
 
 def replay(swing: Swing, rule: Rule, seed: int, seconds: int = HOUR_S) -> Hour:
     """The swing's arrivals, and what the rule made of them."""
-    server, rung = Server(seed), MediaRung.FULL
-    evaluator = Evaluator(table_rules(LINES), (), LINES)
+    server, rung = Server(swing, seed), MediaRung.FULL
+    evaluator = Evaluator(POLICY)
     moves = above = degraded = 0
     for _ in range(seconds):
-        server.second(swing, rung)
+        server.second(rung)
         tables = server.tables()
         firing = evaluator.tick(tables, None, server.now, server.now).firing
         wanted = rule.rung(firing, tables, server.busy_share())

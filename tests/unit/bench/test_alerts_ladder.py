@@ -18,11 +18,12 @@ from monitors.contract import MediaRung
 @pytest.mark.parametrize("rung", [MediaRung.FULL, MediaRung.P360_8K])
 def test_the_server_waits_as_long_as_pollaczek_and_khinchine_say(rung: MediaRung) -> None:
     rate, work_s = 35.0, WORK_S * {MediaRung.FULL: 1.0, MediaRung.P360_8K: 0.55}[rung]
-    server, busy, sojourns = Server(7), list[float](), list[float]()
+    swing = Swing("even", lambda *_: rate)
+    server, busy, sojourns = Server(swing, 7), list[float](), list[float]()
     observe = server.table.observe
     server.table.observe = lambda *args: (sojourns.append(args[2]), observe(*args))[1]
     for _ in range(1_500):
-        server.second(Swing("even", lambda *_: rate), rung)
+        server.second(rung)
         busy.append(server.busy_share())
     load = rate * work_s
     expected = work_s + load * work_s * (1 + 1 / SHAPE) / (2 * (1 - load))
