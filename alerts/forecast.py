@@ -82,7 +82,7 @@ def _p99(row: LatencyRow, lines: Lines) -> float | None:
 # ---------------------------------------------------------------- what was
 @dataclass(frozen=True)
 class History:
-    """The loads of a version: the newest, and the highest of each span of the last hours."""
+    """The loads of a version: the newest, and the highest of each span of the last hour."""
 
     at: float | None = None
     newest: Load = field(default_factory=Load)
