@@ -24,6 +24,8 @@ class ControlSettings(BaseModel):
     rules: dict[str, Any] = {}  # as the `rules:` of a redline.yaml
     leader_ttl_s: Annotated[float, Field(gt=0.0)] = 5.0
     tick_s: Annotated[float, Field(gt=0.0)] = 1.0
+    # Between two looks at the tables where nobody else evaluates them.
+    evaluation_s: Annotated[float, Field(gt=0.0)] = 0.2
 
     @property
     def policy(self) -> Policy:
