@@ -59,7 +59,7 @@ fmt: setup ## format and sort imports
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix-only --quiet .
 
-generate: setup ## write rules, routes, dashboards and runbook tables from monitors/redlines.py
+generate: setup ## write rules, routes, dashboards and runbook tables from the policy and its red lines
 	@$(BIN)/redline generate
 
 constraints: setup ## pin what is installed now
