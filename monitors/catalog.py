@@ -161,6 +161,11 @@ SERVED_REQUESTS = Metric(
     "Finished requests that had reached a resident: what went into the ring.",
     (_V,), Table.FAULTS, "finished",
 )  # fmt: skip
+FAULTED_REQUESTS = Metric(
+    "redline_faulted_requests_total", Kind.COUNTER,
+    "Of those, the ones with a hard fault of ours, failed or lost: what burns the error budget.",
+    (_V,),
+)  # fmt: skip
 FAULT_WINDOW_REQUESTS = Metric(
     "redline_fault_window_requests", Kind.GAUGE,
     "Requests in the ring of the last 10,000 finished ones.", (_V,), Table.FAULTS, "requests",
@@ -274,6 +279,10 @@ JOURNAL_WRITABLE = Metric(
     "redline_control_journal_writable", Kind.GAUGE,
     "0 where the journal took no write when last tried; absent before the first try.",
 )  # fmt: skip
+RULES_EMBEDDED = Metric(
+    "redline_control_rules_embedded", Kind.GAUGE,
+    "1 while the rules are evaluated by the control plane: Prometheus is absent or silent.",
+)  # fmt: skip
 HEARTBEAT_AGE = Metric(
     "redline_control_watchdog_age_seconds", Kind.GAUGE,
     "Since the last Watchdog alert came; absent before the first.", unit=Unit.SECONDS,
@@ -285,15 +294,15 @@ DATA_PLANE: tuple[Metric, ...] = (
     ENTROPY_COUNT, TOKEN_ENTROPY_SUM, TOKEN_ENTROPY_COUNT, PREFIX_HIT_TOKENS,
     PREFIX_LOOKUP_TOKENS, PREFIX_EVICTIONS, ENCODER_HITS, ENCODER_LOOKUPS, BLOCK_FILL, POOL_EPOCH,
     REUSE_ON, SHADOW_CHECKS, SHADOW_NATS, SHADOW_TOKENS, SHADOW_AGREED, SHADOW_TRIPS, FIRST_OUTPUT,
-    OVERDUE, FAULTS, REQUESTS, SERVED_REQUESTS, FAULT_WINDOW_REQUESTS, FAULT_WINDOW_FAULTED,
-    FAULT_WINDOW_BY_FAULT, FAULT_WINDOW_BOUND, FAULT_WINDOW_BOUND_BY_FAULT, DETECTOR_JUDGEMENTS,
-    DETECTOR_CPU, BUILD_INFO, RESIDENT_INFO, SHOWS_TABLE, RESIDENT_UP, RESIDENT_RESTARTS, WEIGHT,
-    ROUTE_EPOCH, LEVEL, IN_FLIGHT, WAITING, BUSY, STEPS, SPEECH_SECONDS, UNDERRUN_SECONDS,
-    TRACE_SPANS_DROPPED,
+    OVERDUE, FAULTS, REQUESTS, SERVED_REQUESTS, FAULTED_REQUESTS, FAULT_WINDOW_REQUESTS,
+    FAULT_WINDOW_FAULTED, FAULT_WINDOW_BY_FAULT, FAULT_WINDOW_BOUND, FAULT_WINDOW_BOUND_BY_FAULT,
+    DETECTOR_JUDGEMENTS, DETECTOR_CPU, BUILD_INFO, RESIDENT_INFO, SHOWS_TABLE, RESIDENT_UP,
+    RESIDENT_RESTARTS, WEIGHT, ROUTE_EPOCH, LEVEL, IN_FLIGHT, WAITING, BUSY, STEPS,
+    SPEECH_SECONDS, UNDERRUN_SECONDS, TRACE_SPANS_DROPPED,
 )  # fmt: skip
 CONTROL_PLANE: tuple[Metric, ...] = (
     LEADER_EPOCH, WEBHOOKS, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,
-    JOURNAL_WRITABLE, HEARTBEAT_AGE,
+    JOURNAL_WRITABLE, HEARTBEAT_AGE, RULES_EMBEDDED,
 )  # fmt: skip
 ALL: tuple[Metric, ...] = DATA_PLANE + CONTROL_PLANE
 

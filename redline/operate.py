@@ -1,6 +1,5 @@
 """What an operator asks and commands, as text in a terminal."""
 
-import re
 from datetime import datetime
 
 import msgspec
@@ -8,7 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from alerts.policy import slug
+from alerts.firing import Firing
+from alerts.names import slug
+from alerts.promql import parse_duration as parse_duration
 from alerts.rules import RUNBOOKS
 from monitors.contract import KvRung, Level, MediaRung, Observed
 from redline.client import ask
@@ -18,22 +19,12 @@ from rollout.plan import Detectable
 from rollout.sequential import Numbers
 from rollout.status import RolloutStatus
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _MEDIA = {
     MediaRung.FULL: "full",
     MediaRung.P360_8K: "360p, 8 kHz",
     MediaRung.P160_8K: "160x160, 8 kHz",
 }
 _KV = {KvRung.NATIVE: "native", KvRung.INT8: "int8"}
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of `90s`, `10m`, `1.5h`, `30`. Raises `ValueError` for anything else."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration; write 90s, 10m or 1h")
-    return float(match[1]) * _UNIT_S[match[2]]
 
 
 def show_status(stack: Stack) -> None:
@@ -45,17 +36,32 @@ def show_status(stack: Stack) -> None:
         f"ladder {_known(status.ladder_mode)}"
     )
     _print_residents(console, status.data_plane)
-    if status.firing is None:
-        console.print("firing: unknown, nobody can tell at the moment")
-    else:
-        for alert in status.firing:
-            words = escape(f"{alert.alert} {alert.version or ''}: {alert.summary}")
-            console.print(f"[red]firing[/] {words}")
-            console.print(f"  {RUNBOOKS}/{slug(alert.alert)}.md")
-        if not status.firing:
-            console.print("firing: nothing")
+    for ladder in status.ladders:
+        if ladder.override is not None:
+            until = datetime.fromtimestamp(ladder.override.until).strftime("%H:%M:%S")
+            console.print(f"  {ladder.resident} is held by hand until {until}: redline ladder")
+    _print_alerts(console, status)
     if status.rollout is not None:
         _print_rollout(console, status.rollout)
+
+
+def _print_alerts(console: Console, status: ControlStatus) -> None:
+    """What fires, who says so and since when; then what may fire soon."""
+    if status.firing is None or not status.watched:
+        console.print("firing: unknown, nobody can tell at the moment")
+    elif not status.firing:
+        console.print("firing: nothing")
+    for alert in status.firing or ():
+        console.print(f"[red]firing[/] {escape(_alert(alert))}")
+        console.print(f"  {RUNBOOKS}/{slug(alert.alert)}.md")
+    for alert in status.pending:
+        console.print(f"pending {escape(_alert(alert))}")
+
+
+def _alert(alert: Firing) -> str:
+    since = datetime.fromtimestamp(alert.starts_at).astimezone().strftime("%H:%M:%S")
+    who = f"{alert.alert} {alert.version or ''}".strip()
+    return f"{who}: {alert.summary} (since {since}, says {alert.source})"
 
 
 def _print_residents(console: Console, data_plane: Observed | None) -> None:

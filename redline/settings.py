@@ -55,6 +55,7 @@ def find_stack(state_dir: Path) -> Stack:
     for key, variable in (
         ("runtime_url", "REDLINE_RUNTIME_URL"),
         ("control_url", "REDLINE_CONTROL_URL"),
+        ("alertmanager_url", "REDLINE_ALERTMANAGER_URL"),
         ("token", "REDLINE_TOKEN"),
     ):
         if variable in os.environ:

@@ -1,5 +1,6 @@
 """The control plane's HTTP over a plane in this process: who may, what is refused, and in words."""
 
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from alerts.ladder import Mode
 from alerts.policy import AlertName
 from monitors.journal import JournalUnwritable
 from redline.control.app import create_app
-from redline.control.ladder_keeper import MODE
+from redline.control.ladder_events import MODE
 from tests.support.office import TOKEN, Office, in_office, until
 from tests.support.sim_dataplane import SimDataPlane
 from tests.support.webhook import webhook
@@ -52,7 +53,7 @@ async def test_every_route_that_changes_something_wants_the_token(
         for route in app.routes
         if isinstance(route, APIRoute) and route.methods - {"GET", "HEAD"}
     ]
-    assert len(paths) == 4
+    assert len(paths) == 6
     async with in_office(office):
         for path in [*paths, "/api/freeze", "/api/rollout/rollback"]:
             for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}):
@@ -118,12 +119,47 @@ async def test_a_webhook_that_is_repeated_is_heard_once_and_refusals_are_counted
             assert (await client.post("/alerts", content=body, headers=AUTH)).status_code == 204
         await client.post("/alerts", content=webhook(AlertName.NO_TRAFFIC))
         await client.post("/alerts", content=b"{", headers=AUTH)
-        await until(lambda: office.plane._firing)
+        await until(lambda: office.plane.watch and office.plane.watch.firing)
         firing = (await client.get("/api/status")).json()["firing"]
         assert [alert["alert"] for alert in firing] == [AlertName.NO_TRAFFIC]
         shown = office.metrics()
     for result, count in (("taken", 1), ("repeated", 3), ("refused", 2)):
         assert f'webhook_alerts_total{{result="{result}"}} {count}.0' in shown
+
+
+async def test_one_broken_alert_in_a_batch_is_counted_and_its_reason_answered(
+    client: httpx.AsyncClient, office: Office
+) -> None:
+    batch = json.loads(webhook(AlertName.NO_TRAFFIC)) | {"truncatedAlerts": 2}
+    batch["alerts"] += [{"status": "firing"}]
+    async with in_office(office):
+        answer = await client.post("/alerts", json=batch, headers=AUTH)
+        assert answer.status_code == 200, "another code would lose the batch, or bring it for ever"
+        assert "1 alerts cannot be used, 2 were left out" in answer.json()["error"]
+        assert "missing required field `labels`" in answer.json()["error"]
+        shown = office.metrics()
+    for result, count in (("taken", 1), ("refused", 3)):
+        assert f'webhook_alerts_total{{result="{result}"}} {count}.0' in shown
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(
+    client: httpx.AsyncClient, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redline.control.app._MOST_BYTES", 1_000)
+    sent = 0
+
+    async def parts() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(100):
+            sent += 1
+            yield b" " * 100
+
+    answer = await client.post("/alerts", content=parts(), headers=AUTH)
+    assert answer.status_code == 413
+    assert "max_alerts" in answer.json()["error"]
+    assert sent < 100
+    assert 'webhook_alerts_total{result="refused"} 1.0' in office.metrics()
+    await office.plane.close()
 
 
 async def test_the_journal_is_served_in_bounds_whatever_is_in_it(
@@ -137,3 +173,29 @@ async def test_the_journal_is_served_in_bounds_whatever_is_in_it(
         assert lines[1]["story"] == '{"old":"form"}'
         for newest in (0, -1, 1_000_000):
             assert (await client.get(f"/api/journal?newest={newest}")).status_code == 422
+
+
+async def test_a_level_is_held_by_hand_over_http_and_told_in_the_journal(
+    client: httpx.AsyncClient, office: Office
+) -> None:
+    async with in_office(office):
+        await until(lambda: office.plane.keeper is not None and office.plane.keeper.status())
+        wish = {"resident": "b", "classes": ["batch"], "parts": {"media": 2}, "for_s": 60.0}
+        held = await order(client, "/api/ladder/set", **wish, reason="a fair")
+        assert held.status_code == 200, held.text
+        (ladder,) = [
+            each
+            for each in (await client.get("/api/status")).json()["ladders"]
+            if each["resident"] == "b"
+        ]
+        assert ladder["apart"]["batch"]["media"] == 2
+        assert ladder["override"]["actor"] == "ann"
+        for wrong, status in (({"parts": {"kv": 1}}, 409), ({"parts": {"media": "low"}}, 422)):
+            refused = await order(client, "/api/ladder/set", **{**wish, **wrong}, reason="")
+            assert refused.status_code == status
+        assert (await order(client, "/api/ladder/clear", resident="b")).json()["override"] is None
+        stories = [line["story"] for line in (await client.get("/api/journal")).json()]
+    assert stories[-2:] == [
+        "v1: media at 160x160+8k for batch sessions by hand for 60 s (a fair)",
+        "v1: held by hand no longer (cleared)",
+    ]

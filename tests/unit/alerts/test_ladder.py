@@ -1,66 +1,40 @@
 """The degradation ladder as a table of decisions, and what holds whatever fires."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from alerts.decide import Hold, decide
 from alerts.firing import Firing
-from alerts.ladder import Forecast, Ladder, Mode, Move, Part, Stair, decide, rebuild
+from alerts.forecast import History, Load
+from alerts.ladder import Ladder, Mode, Move, Stair, rebuild
+from alerts.parts import ACTION_OF, LOAD_PARTS, Part
 from alerts.policy import AlertName
-from monitors.contract import KvRung, Level, MediaRung
+from monitors import rungs
+from monitors.contract import Admission, KvRung, Level, MediaRung, Shed
 from monitors.labels import Action
-from monitors.redlines import LadderLines, RedLines
-
-LINES = RedLines()
-DWELL_S, RELAPSE_S = LINES.ladder.dwell_s, LINES.ladder.relapse_s
-START = 1_000.0
-
-
-def alert(action: Action, version: str = "v1") -> Firing:
-    names = {
-        Action.DEGRADE_MEDIA: AlertName.LATENCY_DEGRADE,
-        Action.QUANTISE_KV: AlertName.CACHE_BELOW_FLOOR,
-        Action.ROLL_BACK: AlertName.FAULT_RATE,
-        Action.NONE: AlertName.NO_DATA,
-    }
-    return Firing(
-        alert=names[action],
-        action=action,
-        version=version,
-        labels={"version": version},
-        starts_at=0,
-    )
+from monitors.redlines import LadderLines
+from tests.unit.alerts.ladder_run import (
+    CACHE,
+    DWELL_S,
+    EXHAUSTED,
+    LATENCY,
+    LINES,
+    RELAPSE_S,
+    SLOW,
+    START,
+    Run,
+    alert,
+    relapse,
+)
 
 
-LATENCY, CACHE = alert(Action.DEGRADE_MEDIA), alert(Action.QUANTISE_KV)
-
-
-@dataclass
-class Run:
-    """A ladder driven second by second, and the moves it journalled."""
-
-    ladder: Ladder = field(default_factory=lambda: rebuild("v1", (), START, LINES.ladder))
-    now: float = START
-    moves: list[Move] = field(default_factory=list[Move])
-
-    def for_s(self, seconds: float, *firing: Firing, **options: object) -> "Run":
-        end = self.now + seconds
-        while self.now < end:
-            self.tick(*firing, **options)
-        return self
-
-    def tick(self, *firing: Firing, **options: object) -> "Run":
-        decision = decide(self.ladder, firing, self.now, LINES, **options)
-        self.moves += decision.moves
-        self.ladder = decision.ladder
-        self.now += 1.0
-        return self
-
-    @property
-    def level(self) -> Level:
-        return self.ladder.level
+def test_the_parts_are_in_the_order_of_the_named_rungs() -> None:
+    given_up = [[p for p in Part if getattr(level, p)] for level in rungs.RUNGS]
+    first = [next(i for i, parts in enumerate(given_up) if part in parts) for part in Part]
+    assert first == sorted(first)
 
 
 # ---------------------------------------------------------------- each alert, its own part
@@ -68,16 +42,44 @@ class Run:
     ("firing", "level"),
     [
         ([], Level()),
+        ([SLOW], Level(shed=Shed.ON)),
         ([LATENCY], Level(media=MediaRung.P360_8K)),
         ([CACHE], Level(kv=KvRung.INT8)),
+        ([EXHAUSTED], Level(admission=Admission.LIMITED)),
         ([LATENCY, CACHE], Level(media=MediaRung.P360_8K, kv=KvRung.INT8)),
         ([LATENCY, LATENCY], Level(media=MediaRung.P360_8K)),
         ([alert(Action.ROLL_BACK), alert(Action.NONE)], Level()),
-        ([alert(Action.DEGRADE_MEDIA, "v2"), alert(Action.QUANTISE_KV, "v2")], Level()),
+        ([alert(action, "v2") for action in ACTION_OF.values()], Level()),
     ],
 )
-def test_an_alert_moves_its_own_part_of_its_own_version_at_once(firing, level):
+def test_an_alert_moves_its_own_part_of_its_own_version_at_once(
+    firing: list[Firing], level: Level
+) -> None:
     assert Run().tick(*firing).level == level
+
+
+def test_parts_that_answer_to_load_come_back_the_harshest_first_a_dwell_each() -> None:
+    run = Run().for_s(DWELL_S + 1, SLOW, LATENCY, EXHAUSTED)
+    quiet_from, before = run.now - 1, len(run.moves)
+    run.for_s(6 * DWELL_S)
+    assert [(m.part, m.rung, m.at - quiet_from) for m in run.moves[before:]] == [
+        (Part.ADMISSION, 0, DWELL_S),
+        (Part.MEDIA, 1, 2 * DWELL_S),
+        (Part.MEDIA, 0, 3 * DWELL_S),
+        (Part.SHED, 0, 4 * DWELL_S),
+    ]
+
+
+def test_memory_comes_back_whatever_load_does() -> None:
+    run = Run().tick(LATENCY, CACHE).for_s(DWELL_S + 1, LATENCY)
+    assert run.level.kv is KvRung.NATIVE
+    assert run.level.media is MediaRung.P160_8K
+
+
+def test_nothing_that_answers_to_load_comes_back_while_a_milder_alert_fires() -> None:
+    run = Run().tick(LATENCY).for_s(5 * DWELL_S, SLOW)
+    assert run.level == Level(media=MediaRung.P360_8K, shed=Shed.ON)
+    assert Hold.FIRING in run.held_by(Part.MEDIA) or Hold.DWELL in run.held_by(Part.MEDIA)
 
 
 def test_media_goes_on_to_the_floor_when_a_dwell_was_no_help():
@@ -108,17 +110,9 @@ def test_an_alert_that_comes_back_for_a_moment_starts_the_dwell_again():
 
 
 # ---------------------------------------------------------------- relapses
-def relapse(run: Run) -> float:
-    """Fire once, be quiet until the ladder is back at full; how long that took, seconds."""
-    run.tick(LATENCY)
-    fired_at = run.now - 1
-    while run.level.media is not MediaRung.FULL:
-        run.tick()
-    return run.moves[-1].at - fired_at
-
-
 def test_the_dwell_doubles_with_each_relapse_up_to_its_most():
-    run = Run()
+    ample = LINES.ladder.model_copy(update={"moves_per_hour": 60})
+    run = Run(lines=LINES.model_copy(update={"ladder": ample}))
     dwells = [relapse(run) for _ in range(7)]
     assert dwells == [60.0, 120.0, 240.0, 480.0, 960.0, 1800.0, 1800.0]
 
@@ -139,38 +133,10 @@ def test_the_second_rung_of_a_relapse_does_not_double_again():
 
 
 # ---------------------------------------------------------------- what is not known, and modes
-@pytest.mark.parametrize(
-    ("forecast", "recovers"),
-    [
-        (Forecast(), True),
-        (Forecast(p99_s=LINES.latency.degrade_s), True),
-        (Forecast(p99_s=LINES.latency.degrade_s + 0.001), False),
-        (Forecast(live_gb=1e9), True),  # says nothing about media
-    ],
-)
-def test_media_waits_while_the_forecast_is_over_the_line(forecast: Forecast, recovers: bool):
-    run = Run().tick(LATENCY).for_s(2 * DWELL_S, forecast=forecast)
-    assert (run.level.media is MediaRung.FULL) is recovers
-
-
-@pytest.mark.parametrize(
-    ("forecast", "recovers"),
-    [
-        (Forecast(), True),
-        (Forecast(live_gb=LINES.cache.gpu_mem_gb), True),
-        (Forecast(live_gb=LINES.cache.gpu_mem_gb + 0.1), False),
-        (Forecast(p99_s=1e9), True),
-    ],
-)
-def test_kv_waits_while_native_pages_would_not_fit(forecast: Forecast, recovers: bool):
-    run = Run().tick(CACHE).for_s(2 * DWELL_S, forecast=forecast)
-    assert (run.level.kv is KvRung.NATIVE) is recovers
-
-
 def test_while_nobody_watches_nothing_moves_and_the_dwell_starts_again():
     run = Run().tick(LATENCY)
     for _ in range(200):
-        decision = decide(run.ladder, None, run.now, LINES)
+        decision = decide(run.ladder, None, run.history, run.now, LINES)
         assert decision.moves == ()
         run.ladder, run.now = decision.ladder, run.now + 1.0
     run.for_s(DWELL_S - 1)
@@ -189,22 +155,29 @@ def test_a_clock_that_is_set_back_holds_the_ladder_no_longer_than_a_dwell_more(b
 
 
 def test_frozen_holds_in_both_directions():
-    run = Run().for_s(2 * DWELL_S, LATENCY, CACHE, mode=Mode.FROZEN)
+    run = Run().for_s(2 * DWELL_S, LATENCY, CACHE, SLOW, EXHAUSTED, mode=Mode.FROZEN)
     assert run.level == Level()
     run.tick(LATENCY).for_s(2 * DWELL_S, mode=Mode.FROZEN)
     assert run.level.media is MediaRung.P360_8K
 
 
 def test_a_dry_run_says_what_it_would_do_and_stays():
-    decision = decide(Run().ladder, [LATENCY], START, LINES, mode=Mode.DRY_RUN)
+    decision = decide(Run().ladder, [LATENCY], History(), START, LINES, mode=Mode.DRY_RUN)
     assert decision.dry_run
     assert [(move.part, move.rung) for move in decision.moves] == [(Part.MEDIA, 1)]
     assert decision.ladder.level == Level()
 
 
-def test_every_move_says_why():
-    run = Run().tick(LATENCY).for_s(DWELL_S)
-    assert [move.reason for move in run.moves] == [AlertName.LATENCY_DEGRADE, "quiet for 60 s"]
+def test_every_move_says_why_and_what_was_seen():
+    load = Load(p99_s=0.52, busy_share=0.1, per_s=10.0)
+    run = Run(load=load).tick(LATENCY)
+    run.load = Load()
+    run.for_s(DWELL_S)
+    assert [move.reason for move in run.moves] == [
+        AlertName.LATENCY_DEGRADE,
+        "quiet for 60 s; then expected: p99 unknown",
+    ]
+    assert [move.seen.told() for move in run.moves] == ["p99 520 ms, 10.0 requests/s, 10% busy", ""]
 
 
 # ---------------------------------------------------------------- the journal
@@ -227,9 +200,18 @@ def test_a_ladder_is_no_fold_over_other_versions_moves():
 firings = st.lists(
     st.builds(alert, st.sampled_from(Action), st.sampled_from(["v1", "v2"])), max_size=3
 )
+shares = st.one_of(st.none(), st.floats(0.0, 1.0))
+loads = st.builds(
+    Load,
+    p99_s=st.one_of(st.none(), st.floats(0.0, 2.0)),
+    busy_share=shares,
+    per_s=st.one_of(st.none(), st.floats(0.0, 100.0)),
+    live_gb=st.one_of(st.none(), st.floats(0.0, 60.0)),
+)
 steps = st.lists(
     st.tuples(
         st.one_of(st.none(), firings),
+        loads,
         st.floats(0.0, 300.0),
         st.sampled_from([Mode.LIVE, Mode.LIVE, Mode.LIVE, Mode.FROZEN, Mode.DRY_RUN]),
     ),
@@ -239,30 +221,37 @@ steps = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(steps)
-def test_whatever_fires_the_ladder_never_flaps_faster_than_its_dwell(script):
-    ladder, now = rebuild("v1", (), 0.0, LINES.ladder), 0.0
-    moves: list[Move] = []
-    for firing, wait_s, mode in script:
+def test_whatever_fires_the_ladder_never_flaps_faster_than_its_dwell_or_its_budget(script):
+    ladder, history, now = rebuild("v1", (), 0.0, LINES.ladder), History(), 0.0
+    events = []
+    for firing, load, wait_s, mode in script:
         now += wait_s
-        decision = decide(ladder, firing, now, LINES, mode=mode)
+        history = history.noted(now, load)
+        decision = decide(ladder, firing, history, now, LINES, mode=mode)
         actions = {f.action for f in firing or () if f.version == "v1"}
-        for move in decision.moves:
-            own = {Part.MEDIA: Action.DEGRADE_MEDIA, Part.KV: Action.QUANTISE_KV}[move.part]
-            worse = move.rung > ladder.stairs[move.part].rung
-            assert worse == (own in actions)
-            assert abs(move.rung - ladder.stairs[move.part].rung) == 1
+        worse = [m for m in decision.moves if m.rung > ladder.stairs[m.part].rung]
+        better = [m for m in decision.moves if m.rung < ladder.stairs[m.part].rung]
+        assert all(ACTION_OF[move.part] in actions for move in worse)
+        assert not {ACTION_OF[move.part] for move in better} & actions
+        assert all(abs(m.rung - ladder.stairs[m.part].rung) == 1 for m in decision.moves)
+        assert sum(move.part in LOAD_PARTS for move in better) <= 1, "one at a time"
+        for move in better:
+            assert ladder.stairs[move.part].spent(now) < LINES.ladder.moves_per_hour
+        events += [] if decision.measured is None else [decision.measured]
         if mode is Mode.LIVE:
-            moves += decision.moves
+            events += decision.moves
         else:
             assert decision.ladder.level == ladder.level
         ladder = decision.ladder
+    moves = [event for event in events if isinstance(event, Move)]
     for part in Part:
         assert_well_spaced([move for move in moves if move.part is part], LINES.ladder)
-    assert journalled(rebuild("v1", moves, now, LINES.ladder)) == journalled(ladder)
+    assert journalled(rebuild("v1", events, now, LINES.ladder)) == journalled(ladder)
 
 
 def journalled(ladder: Ladder) -> dict[Part, Stair]:
-    return {part: replace(stair, fired_at=0.0) for part, stair in ladder.stairs.items()}
+    seen = {"fired_at": 0.0, "crossed_at": None}
+    return {part: replace(stair, **seen) for part, stair in ladder.stairs.items()}
 
 
 def assert_well_spaced(moves: list[Move], lines: LadderLines) -> None:

