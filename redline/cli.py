@@ -9,7 +9,7 @@ import typer
 
 from monitors.contract import DrillKind
 from monitors.labels import Storage
-from redline import bases, calibrate, evaluate, explain, generate, maintenance, voices
+from redline import bases, calibrate, evaluate, explain, generate, ladder, maintenance, voices
 from redline.options import Actor, LinesFile, StateDir
 from redline.options import policy_of as _policy
 from redline.options import stack_of as _stack
@@ -28,6 +28,7 @@ rollout_app = typer.Typer(
     help="Bring a new version to traffic, or take it out.", no_args_is_help=True
 )
 app.add_typer(rollout_app, name="rollout")
+app.add_typer(ladder.app, name="ladder")
 app.command("eval")(evaluate.command)
 app.command("calibrate")(calibrate.command)
 app.command("bases")(bases.command)
