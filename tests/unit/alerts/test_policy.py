@@ -15,7 +15,7 @@ from alerts.compile import alerts
 from alerts.names import AlertName
 from alerts.policy import DISPENSABLE, Policy, PolicyError, load, make
 from alerts.rule_text import RuleText
-from alerts.thresholds import thresholds
+from alerts.thresholds import others, thresholds
 from monitors.labels import Action, Milestone, Severity
 from monitors.metric import Table
 from monitors.redlines import CacheLines, LatencyLines, RedLines, RedLinesError
@@ -110,6 +110,14 @@ def test_single_fields_of_a_rule_are_changed_and_the_rest_stays(tmp_path: Path):
     drawn = thresholds(policy)
     assert (drawn.cache.hit_rate_floor, drawn.cache.gpu_mem_gb) == (0.7, 40.0)
     assert policy.lines.cache.hit_rate_floor == 0.85  # what verdicts go by
+
+
+def test_the_limits_of_further_rules_on_a_column_are_known_to_panels():
+    notice = {**SOFT, "when": ["rate > 0.002", "rate < faults.rate"]}
+    policy = make(LINES, {"FaultsRise": notice})
+    assert others(make(LINES)) == {}
+    assert others(policy) == {"faults.rate": (0.002,)}
+    assert thresholds(policy) == LINES
 
 
 def test_a_rule_of_ones_own_is_compiled_like_those_that_ship():
