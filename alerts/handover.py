@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from alerts.evaluator import Evaluation, prometheus_is_silent
-from alerts.firing import Firing, Identity, Source
+from alerts.firing import Firing, Labels, Source
 from alerts.receiver import AlertBook, Ended, keep_s
 from monitors.redlines import AlertLines
 
@@ -42,7 +42,7 @@ class Handover:
         self._hold_s = keep_s(lines)
         self._back_since: float | None = None  # since when Prometheus beats; None: it is silent
         self._beats_since: float | None = None
-        self._last: dict[Identity, _Last] = {}
+        self._last: dict[Labels, _Last] = {}
 
     def source(self, now: float) -> Source:
         """Who is asked first."""
@@ -57,8 +57,8 @@ class Handover:
         elif self._back_since is None or beats_since != self._beats_since:
             self._back_since = now  # it is back, or another one that knows no more than that
         self._beats_since = beats_since
-        held = {each.identity: each for each in self._held(evaluation, now)}
-        said = {each.identity: each for each in self._said(evaluation, now)}
+        held = {self._key(each): each for each in self._held(evaluation, now)}
+        said = {self._key(each): each for each in self._said(evaluation, now)}
         self._last = {
             key: _Last(
                 self._as_known(key, each), each, now if key in said else self._said_at(key, now)
@@ -90,21 +90,24 @@ class Handover:
         return [f for f in known if self._is_undecided(f, evaluation)]
 
     def _is_rumour(
-        self, ended: Ended, here: Collection[Identity], evaluation: Evaluation, now: float
+        self, ended: Ended, here: Collection[Labels], evaluation: Evaluation, now: float
     ) -> bool:
         """Whether an end may be one that Alertmanager, or an empty window, made of silence."""
         if ended.firing.identity in here:
             return now - ended.at < self._takes_s[ended.firing.alert]
         return self._is_undecided(ended.firing, evaluation) and not ended.confirmed
 
-    def _said_at(self, key: Identity, now: float) -> float:
+    def _key(self, firing: Firing) -> Labels:
+        return firing.identity if firing.alert in self._takes_s else firing.all_labels
+
+    def _said_at(self, key: Labels, now: float) -> float:
         last = self._last.get(key)
         return now if last is None else last.said_at
 
     def _is_undecided(self, firing: Firing, evaluation: Evaluation) -> bool:
         return firing.alert in self._takes_s and firing.alert not in evaluation.decided
 
-    def _as_known(self, key: Identity, said: Firing) -> Firing:
+    def _as_known(self, key: Labels, said: Firing) -> Firing:
         """The same firing goes on, by its first name, where only its source has changed."""
         last = self._last.get(key)
         if last is None:

@@ -87,6 +87,30 @@ def test_without_one_the_evaluator_decides_alone_whatever_a_webhook_says():
     assert all(set(look) == {LATENCY} for look in world.seconds(20))
 
 
+def test_alerts_that_only_prometheus_evaluates_are_told_apart_by_every_label():
+    world = World()
+    world.settled()
+    for severity in ("page", "ticket"):
+        name = AlertName.ERROR_BUDGET_BURN
+        body = webhook(name, "v1").replace(
+            b'"alertname"', f'"severity": "{severity}", "alertname"'.encode()
+        )
+        world.book.receive(body, world.now)
+    firing = world.handover.settle(Evaluation((), (), True, world.decided, None), world.now)
+    assert {each.labels["severity"] for each in firing} == {"page", "ticket"}
+
+
+def test_labels_that_prometheus_adds_make_no_other_alert_of_it():
+    world = World()
+    world.settled()
+    body = webhook(CACHE, "v1").replace(b'"alertname"', b'"cluster": "eu", "alertname"')
+    world.book.receive(body, world.now)
+    looks = world.seconds(3)
+    world.here, world.beats = (here(CACHE),), False
+    looks += world.seconds(60)
+    assert one(looks, CACHE).labels["cluster"] == "eu"
+
+
 # ---------------------------------------------------------------- Prometheus dies
 @pytest.mark.parametrize("resolved_after_s", [None, 4, 6])
 @pytest.mark.parametrize("decided", [True, False])
