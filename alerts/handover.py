@@ -5,7 +5,7 @@ Until then what the other one says goes on, so that no change of source drops a 
 second one of it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -57,13 +57,10 @@ class Handover:
         elif self._back_since is None or beats_since != self._beats_since:
             self._back_since = now  # it is back, or another one that knows no more than that
         self._beats_since = beats_since
-        held = {self._key(each): each for each in self._held(evaluation, now)}
         said = {self._key(each): each for each in self._said(evaluation, now)}
+        held = {self._key(each): each for each in self._held(evaluation, now)}
         self._last = {
-            key: _Last(
-                self._as_known(key, each), each, now if key in said else self._said_at(key, now)
-            )
-            for key, each in {**held, **said}.items()
+            key: self._noted(key, each, key in said, now) for key, each in {**held, **said}.items()
         }
         shown = (last.shown for last in self._last.values())
         return tuple(sorted(shown, key=lambda each: (each.starts_at, each.alert)))
@@ -75,34 +72,38 @@ class Handover:
         told = self._book.firing(now)
         if self._back_since is None:
             return (*(f for f in told if f.alert not in self._takes_s), *evaluation.firing)
-        beating_s = now - self._back_since
-        return (*(f for f in evaluation.firing if beating_s < self._takes_s[f.alert]), *told)
+        early = (f for f in evaluation.firing if not self._prometheus_had_time(f, now))
+        return (*early, *told)
+
+    def _prometheus_had_time(self, firing: Firing, now: float) -> bool:
+        """Whether, by its heartbeats, it has watched for long enough to have fired it."""
+        age_s = self._book.heartbeat_age(now)
+        if age_s is None or self._back_since is None:
+            return False
+        return now - age_s - self._back_since >= self._takes_s[firing.alert]
 
     def _held(self, evaluation: Evaluation, now: float) -> Iterable[Firing]:
-        """What fired and was not seen to end: nobody who says that it does not could yet tell."""
-        ended = self._book.ended(now) if self._prometheus else ()
+        """What fired and was not seen to end: the tables show it still, or cannot tell yet."""
+        ended = self._ended(now)
         if self._back_since is not None:
-            here = {each.identity for each in evaluation.firing}
-            return [e.firing for e in ended if self._is_rumour(e, here, evaluation, now)]
+            here = (f for f in evaluation.firing if self._key(f) in self._last)
+            rumours = (e.firing for e in ended if not e.confirmed)
+            return (*here, *(f for f in rumours if self._is_undecided(f, evaluation)))
         told = self._book.firing(now) if self._prometheus else ()
         fired = [last.said for last in self._last.values() if now - last.said_at < self._hold_s]
         known = (*(e.firing for e in ended), *told, *fired)
         return [f for f in known if self._is_undecided(f, evaluation)]
 
-    def _is_rumour(
-        self, ended: Ended, here: Collection[Labels], evaluation: Evaluation, now: float
-    ) -> bool:
-        """Whether an end may be one that Alertmanager, or an empty window, made of silence."""
-        if ended.firing.identity in here:
-            return now - ended.at < self._takes_s[ended.firing.alert]
-        return self._is_undecided(ended.firing, evaluation) and not ended.confirmed
+    def _ended(self, now: float) -> tuple[Ended, ...]:
+        return self._book.ended(now) if self._prometheus else ()
+
+    def _noted(self, key: Labels, firing: Firing, is_said: bool, now: float) -> _Last:
+        last = self._last.get(key)
+        said_at = now if is_said or last is None else last.said_at
+        return _Last(self._as_known(key, firing), firing, said_at)
 
     def _key(self, firing: Firing) -> Labels:
         return firing.identity if firing.alert in self._takes_s else firing.all_labels
-
-    def _said_at(self, key: Labels, now: float) -> float:
-        last = self._last.get(key)
-        return now if last is None else last.said_at
 
     def _is_undecided(self, firing: Firing, evaluation: Evaluation) -> bool:
         return firing.alert in self._takes_s and firing.alert not in evaluation.decided
