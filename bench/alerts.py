@@ -1,12 +1,12 @@
-"""Alerts that act: how soon a breach is answered, and what a thousand alerts at once take."""
+"""Alerts that act: how soon a breach is answered, and how steady the ladder then is."""
 
-from bench import alerts_paths
+from bench import alerts_ladder, alerts_paths
 from bench.board import Figure, options, show
 
 
 def figures(*, quick: bool) -> list[Figure]:
     """All sections."""
-    return alerts_paths.figures(quick=quick)
+    return [*alerts_paths.figures(quick=quick), *alerts_ladder.figures(quick=quick)]
 
 
 def main() -> None:
