@@ -1,0 +1,129 @@
+"""`redline drill NAME`: breaks something, watches, and says whether the runbook is true."""
+
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from redline.drills.names import DrillName
+from redline.options import LinesFile, StateDir, lines_of, stack_of
+from redline.sentences import fail
+from redline.settings import STATE_DIR
+
+if TYPE_CHECKING:
+    from monitors.redlines import RedLines
+    from redline.drills.report import Report
+    from redline.drills.run import Wishes
+
+NOT_ANSWERED, CANNOT_RUN, INTERRUPTED = 1, 2, 130
+
+Name = Annotated[
+    DrillName,
+    typer.Argument(
+        help="cache: the pool is short of memory. latency: every step is slow. fault: a canary's "
+        "speech is cut off. The others stop or kill a process of the stack."
+    ),
+]
+Recovery = Annotated[
+    bool, typer.Option(help="Wait until all is as before, which takes the ladder's dwell.")
+]
+OwnTraffic = Annotated[
+    bool,
+    typer.Option(help="Send requests meanwhile. Without: a few that are looked at, no more."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="fault: start a rollout unasked.")]
+CleanUp = Annotated[bool, typer.Option("--clean-up", help="fault: lift the quarantine after it.")]
+Hold = Annotated[
+    float | None,
+    typer.Option(help="control-down: stop it for so many seconds, rather than kill it.", min=1),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The timeline as JSON, on one line.")]
+
+
+def command(
+    name: Name,
+    recovery: Recovery = True,
+    traffic: OwnTraffic = True,
+    yes: Yes = False,
+    clean_up: CleanUp = False,
+    hold: Hold = None,
+    as_json: AsJson = False,
+    lines: LinesFile = None,
+    state_dir: StateDir = STATE_DIR,
+) -> None:
+    """Break something on purpose, watch the system answer, and print when it did what.
+
+    Exit codes: 0, it answered as its runbook says; 1, it did not; 2, the drill cannot run.
+    --lines is for a stack that another machine started.
+    """
+    import msgspec
+    from rich.console import Console
+
+    from redline.drills.report import draw
+    from redline.drills.run import Wishes
+
+    wishes = Wishes(
+        recovery=recovery,
+        own_traffic=traffic,
+        may_start=lambda: (
+            yes or typer.confirm("No version is on trial. Start a rollout?", err=True)
+        ),
+        clean_up=clean_up,
+        hold_s=hold,
+    )
+    found = _hold(name, wishes, lines_of(lines), state_dir)
+    if as_json:
+        typer.echo(msgspec.json.encode(found).decode())
+    else:
+        Console().print(draw(found))
+    raise typer.Exit(0 if found.answered else NOT_ANSWERED)
+
+
+def _hold(name: DrillName, wishes: "Wishes", lines: "RedLines | None", state_dir: Path) -> "Report":
+    """The drill, under the lock, told of on standard error; ends the command where it cannot be."""
+    from rich.console import Console
+
+    from monitors.redlines import RedLines
+    from redline.client import ClientError
+    from redline.drills.lock import Busy, only_drill_in
+    from redline.drills.run import hold_drill
+    from redline.drills.stage import CannotRun
+
+    stack = stack_of(state_dir)
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    try:
+        with (
+            only_drill_in(state_dir, name),
+            _mending_when_ended(),
+            console.status(f"drill {name}") as status,
+        ):
+            return hold_drill(
+                name,
+                stack,
+                lines or stack.lines or RedLines(),
+                wishes,
+                tell=lambda line: console.print(f"  {line}"),
+                wait_for=lambda what: status.update(f"drill {name}: {what}"),
+            )
+    except KeyboardInterrupt:
+        fail("interrupted; what was broken is mended", INTERRUPTED)
+    except (Busy, CannotRun, ClientError, OSError) as err:
+        fail(err, CANNOT_RUN)
+
+
+@contextmanager
+def _mending_when_ended() -> Generator[None]:
+    """SIGTERM is as Ctrl-C: what was broken is mended on the way out."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

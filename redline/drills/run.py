@@ -1,0 +1,111 @@
+"""Holds one drill from its first look to its verdict."""
+
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from monitors.redlines import RedLines
+from monitors.rungs import shown
+from redline.client import ClientError
+from redline.drills import control_down, engine, fault, machinery
+from redline.drills.clip import write_clip
+from redline.drills.names import DrillName
+from redline.drills.report import Report, report
+from redline.drills.stage import Stage, Tell, Unanswered
+from redline.drills.traffic import Traffic
+from redline.drills.watch import Sight, watching
+from redline.settings import Stack
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the operator asked for. `may_start`: asked before a rollout is started."""
+
+    recovery: bool
+    own_traffic: bool
+    may_start: Callable[[], bool]
+    clean_up: bool
+    hold_s: float | None
+
+
+def hold_drill(
+    name: DrillName, stack: Stack, lines: RedLines, wishes: Wishes, tell: Tell, wait_for: Tell
+) -> Report:
+    """Break, watch, mend, judge. Raises `CannotRun` and `ClientError` where it cannot begin."""
+    with _staged(stack, lines, wishes, tell, wait_for) as stage:
+        instead: tuple[str, ...] = ()
+        try:
+            _play(name, stage, wishes)
+        except Unanswered:
+            instead = seen_instead(stage.watch.sight())
+        except ClientError as err:
+            if not stage.timeline.steps:
+                raise
+            stage.never(True, f"the stack does not answer the drill: {err}")
+            instead = seen_instead(stage.watch.sight())
+        traffic = stage.traffic
+        return report(name, stage.timeline, instead, traffic.answered, len(traffic.failures))
+
+
+@contextmanager
+def _staged(
+    stack: Stack, lines: RedLines, wishes: Wishes, tell: Tell, wait_for: Tell
+) -> Generator[Stage]:
+    with tempfile.TemporaryDirectory() as folder, watching(stack) as watch:
+        clip = Path(folder) / "drill.mp4"
+        write_clip(clip)
+        yield Stage(
+            stack=stack,
+            lines=lines,
+            watch=watch,
+            traffic=Traffic(stack, clip),
+            tell=tell,
+            wait_for=wait_for,
+            recovery=wishes.recovery,
+            own_traffic=wishes.own_traffic,
+        )
+
+
+def _play(name: DrillName, stage: Stage, wishes: Wishes) -> None:
+    match name:
+        case DrillName.LATENCY:
+            engine.latency(stage)
+        case DrillName.CACHE:
+            engine.cache(stage)
+        case DrillName.FAULT:
+            fault.fault(stage, may_start=wishes.may_start, clean_up=wishes.clean_up)
+        case DrillName.PROMETHEUS_DOWN:
+            machinery.silent(stage, machinery.PROMETHEUS)
+        case DrillName.ALERTMANAGER_DOWN:
+            machinery.silent(stage, machinery.ALERTMANAGER)
+        case DrillName.CONTROL_DOWN:
+            control_down.control_down(stage, wishes.hold_s)
+
+
+def seen_instead(sight: Sight) -> tuple[str, ...]:
+    """How things stand, for whoever asks why the system did not answer."""
+    return (*_decided(sight), *_served(sight))
+
+
+def _decided(sight: Sight) -> list[str]:
+    control = sight.control
+    if control is None:
+        return ["the control plane does not answer"]
+    told = [
+        f"the ladder is {control.ladder_mode}, the rules are evaluated by {control.rule_source}"
+    ]
+    if control.firing is None:
+        return [*told, "nobody can tell what fires"]
+    fires = ", ".join(f"{one.alert} {one.version or ''}".strip() for one in control.firing)
+    return [*told, f"fires: {fires or 'nothing'}"]
+
+
+def _served(sight: Sight) -> list[str]:
+    if sight.observed is None:
+        return ["the data plane does not answer"]
+    return [
+        f"{one.version}: {one.state}, {one.weight} % of new sessions, level {shown(one.level)}"
+        for one in sight.observed.residents
+    ]
