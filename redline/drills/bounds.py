@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from alerts.rules import SCRAPE_S
 from monitors.redlines import RedLines
 
-MARGIN_S = 8.0
+MARGIN_S = 6.0
 """For a busy machine and for our own looking. Far more than is usual, less than anybody would
 take for an answer."""
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitors.redlines import RedLines
-from monitors.rungs import shown
 from redline.client import ClientError
 from redline.drills import control_down, engine, fault, machinery
 from redline.drills.clip import write_clip
 from redline.drills.names import DrillName
 from redline.drills.report import Report, report
 from redline.drills.stage import Stage, Tell, Unanswered
+from redline.drills.standing import seen_instead
 from redline.drills.traffic import Traffic
-from redline.drills.watch import Sight, watching
+from redline.drills.watch import watching
 from redline.settings import Stack
 
 
@@ -38,8 +38,8 @@ def hold_drill(
         instead: tuple[str, ...] = ()
         try:
             _play(name, stage, wishes)
-        except Unanswered:
-            instead = seen_instead(stage.watch.sight())
+        except Unanswered as overdue:
+            instead = seen_instead(overdue.sight)
         except ClientError as err:
             if not stage.timeline.steps:
                 raise
@@ -82,30 +82,3 @@ def _play(name: DrillName, stage: Stage, wishes: Wishes) -> None:
             machinery.silent(stage, machinery.ALERTMANAGER)
         case DrillName.CONTROL_DOWN:
             control_down.control_down(stage, wishes.hold_s)
-
-
-def seen_instead(sight: Sight) -> tuple[str, ...]:
-    """How things stand, for whoever asks why the system did not answer."""
-    return (*_decided(sight), *_served(sight))
-
-
-def _decided(sight: Sight) -> list[str]:
-    control = sight.control
-    if control is None:
-        return ["the control plane does not answer"]
-    told = [
-        f"the ladder is {control.ladder_mode}, the rules are evaluated by {control.rule_source}"
-    ]
-    if control.firing is None:
-        return [*told, "nobody can tell what fires"]
-    fires = ", ".join(f"{one.alert} {one.version or ''}".strip() for one in control.firing)
-    return [*told, f"fires: {fires or 'nothing'}"]
-
-
-def _served(sight: Sight) -> list[str]:
-    if sight.observed is None:
-        return ["the data plane does not answer"]
-    return [
-        f"{one.version}: {one.state}, {one.weight} % of new sessions, level {shown(one.level)}"
-        for one in sight.observed.residents
-    ]

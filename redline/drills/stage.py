@@ -32,7 +32,11 @@ class CannotRun(RuntimeError):
 
 
 class Unanswered(RuntimeError):
-    """A step is overdue: there is nothing more to wait for."""
+    """A step is overdue: there is nothing more to wait for. `sight`: what was so then."""
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__("a step is overdue")
+        self.sight = sight
 
 
 @dataclass
@@ -137,7 +141,7 @@ class Stage:
                     self.note(step.key, mark)
             now = time.time()
             if any(self.timeline.overdue(step, now) for step, _ in missing):
-                raise Unanswered
+                raise Unanswered(sight)
             self.wait_for(", ".join(step.key for step, _ in missing))
             time.sleep(PERIOD_S)
 
@@ -173,7 +177,7 @@ class Stage:
                 self.note(step.key, Mark(probe.at, told, "a request"))
                 return probe
             if self.timeline.overdue(step, time.time()):
-                raise Unanswered
+                raise Unanswered(self._look())
             time.sleep(PERIOD_S)
 
     def _look(self) -> Sight:

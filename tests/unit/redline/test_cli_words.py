@@ -33,6 +33,7 @@ def test_help_names_every_command() -> None:
         "tables",
         "status",
         "drill",
+        "inject",
         "freeze",
         "dry-run",
         "rollout",
