@@ -1,17 +1,23 @@
-"""The three action rules, evaluated here while Prometheus is absent or its Watchdog is silent."""
+"""The rules evaluated here: over `/tables`, while Prometheus is absent or its Watchdog is silent.
 
-from collections.abc import Iterable, Iterator
+The states of an alert are Prometheus' own (`alerts.states`), the comparisons are the rules'.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
-from alerts.firing import Firing
-from alerts.policy import Alert, AlertName, policy
-from monitors.cache_table import CacheSummary
-from monitors.fault_table import FaultRow
-from monitors.labels import Milestone
+from alerts.columns import Row, rows_of
+from alerts.firing import Firing, Source
+from alerts.policy import AlertName
+from alerts.rule import Rule
+from alerts.states import Standing, advance
+from alerts.summary import summarise
+from alerts.witness import Labels, Sight, Witness
+from monitors.contract import Observed
+from monitors.labels import Action, Milestone, Severity
 from monitors.latency_table import LatencyRow
-from monitors.metric import Label
-from monitors.redlines import AlertLines, CacheLines, FaultLines, LatencyLines, RedLines
+from monitors.metric import Label, Table
+from monitors.redlines import AlertLines, RedLines
 from monitors.tables import Tables
 
 
@@ -20,136 +26,207 @@ def prometheus_is_silent(heartbeat_age_s: float | None, lines: AlertLines) -> bo
     return heartbeat_age_s is None or heartbeat_age_s > lines.heartbeat_silence_s
 
 
-# ---------------------------------------------------------------- is the line crossed?
-def cache_is_crossed(row: CacheSummary, lines: CacheLines) -> bool:
-    """S4.1: missing the cache and holding the memory, both at once. Unknown is not crossed."""
-    return (
-        row.hit_rate is not None
-        and row.hit_rate < lines.hit_rate_floor
-        and row.gpu_mem_gb is not None
-        and row.gpu_mem_gb > lines.gpu_mem_gb
-    )
+@dataclass(frozen=True)
+class Watched:
+    """What the evaluator needs of an alert besides what crosses its line."""
 
-
-def latency_is_crossed(row: LatencyRow, lines: LatencyLines) -> bool:
-    """S4.2: the share of the window's requests that passed the degrade line."""
-    return (
-        row.over_share is not None
-        and row.over_share > lines.degrade_exceedance
-        and row.requests >= lines.min_count
-    )
-
-
-def faults_are_crossed(row: FaultRow, lines: FaultLines) -> bool:
-    """S4.3: the share of the ring. Whether it is news the caller must know."""
-    return row.rate is not None and row.rate > lines.rate and row.requests >= lines.min_count
-
-
-# ---------------------------------------------------------------- inactive, pending, firing
-class Phase(StrEnum):
-    """The states of a Prometheus alert; an alert that is not known is inactive."""
-
-    PENDING = "pending"
-    FIRING = "firing"
+    name: str
+    for_s: float
+    keep_firing_s: float
+    severity: Severity
+    action: Action
+    summary: str
+    table: Table | None = None
 
 
 @dataclass(frozen=True)
-class Standing:
-    """An alert whose line has been crossed without a break since `since` (monotonic seconds)."""
+class Evaluation:
+    """What is so after one look.
 
-    phase: Phase
-    since: float
-    starts_at: float  # wall seconds
+    `decided`: the alerts whose lines were watched for as long as they must be crossed, so that
+    one which does not fire has no reason to. `due`: the earliest monotonic time at which a
+    pending one would fire; None: none is pending.
+    """
 
-
-def advance(
-    standing: Standing | None, crossed: bool, for_s: float, now: float, wall: float
-) -> Standing | None:
-    """The next state; None is inactive."""
-    if not crossed:
-        return None
-    since, starts_at = (now, wall) if standing is None else (standing.since, standing.starts_at)
-    return Standing(Phase.FIRING if now - since >= for_s else Phase.PENDING, since, starts_at)
+    firing: tuple[Firing, ...]
+    pending: tuple[Firing, ...]  # `starts_at`: since when the line is crossed
+    watched: bool  # False: the tables could not be read, so of their rules nothing is known
+    decided: frozenset[str]
+    due: float | None
 
 
-# ---------------------------------------------------------------- the evaluator
-Key = tuple[AlertName, str, Milestone | None]  # alert, version, milestone
+@dataclass(frozen=True)
+class _Alive:
+    """A pending or firing alert, and the value that its summary tells."""
+
+    standing: Standing
+    value: float | None  # of the first condition's series, when its line was last crossed
+
+
+Crossed = Mapping[Labels, float | None]
 
 
 class Evaluator:
-    """Reads the tables once a tick. `now` is monotonic seconds, `wall` calendar seconds."""
+    """Looks once a tick, at all rules in their order. `watched`: the alerts that are evaluated."""
 
-    def __init__(self, lines: RedLines) -> None:
-        self._lines = lines
-        self._alerts = {alert.name: alert for alert in policy(lines)}
-        self._standings: dict[Key, Standing] = {}
-        self._finished: dict[str, int] | None = None  # at the last look; None: there was none
-        self._finished_at: dict[str, float] = {}
+    def __init__(
+        self, rules: Iterable[Rule], machinery: Iterable[Watched], lines: RedLines
+    ) -> None:
+        self._rules = tuple(rules)
+        self._witness = Witness(lines)
+        of_rules = [_watched(rule) for rule in self._rules]
+        self.watched = {each.name: each for each in (*of_rules, *machinery)}
+        self._alive: dict[str, dict[Labels, _Alive]] = {}
+        self._since: dict[str, float] = {}  # since when each alert's line can be seen
 
-    def tick(self, tables: Tables | None, now: float, wall: float) -> tuple[Firing, ...] | None:
-        """What fires. None where the tables cannot be read: unknown, and every `for` restarts."""
-        if tables is None:
-            self._standings, self._finished = {}, None
-            return None
-        standings: dict[Key, Standing] = {}
-        for key, crossed in self._crossings(tables, now):
-            for_s = self._alerts[key[0]].for_s
-            standing = advance(self._standings.get(key), crossed, for_s, now, wall)
-            if standing is not None:
-                standings[key] = standing
-        self._standings = standings
-        return tuple(
-            _firing(self._alerts[key[0]], key, standing)
-            for key, standing in standings.items()
-            if standing.phase is Phase.FIRING
+    def tick(
+        self, tables: Tables | None, observed: Observed | None, now: float, wall: float
+    ) -> Evaluation:
+        """One look. What cannot be read (None) is unknown: each `for` over it starts again.
+
+        `now` is monotonic seconds, `wall` calendar seconds.
+        """
+        sight = Sight(tables, observed, now)
+        self._witness.note(sight)
+        for name, crossed in self._looks(sight):
+            self._advance(self.watched[name], crossed, now, wall)
+        return Evaluation(
+            firing=tuple(self._shown(fires=True)),
+            pending=tuple(self._shown(fires=False)),
+            watched=tables is not None,
+            decided=frozenset(name for name in self.watched if self._is_decided(name, now)),
+            due=self._due(),
         )
 
-    def _crossings(self, tables: Tables, now: float) -> Iterator[tuple[Key, bool]]:
-        for row in tables.cache_summary:
-            crossed = cache_is_crossed(row, self._lines.cache)
-            yield (AlertName.CACHE_BELOW_FLOOR, row.version, None), crossed
-        for row in tables.latency:
-            crossed = latency_is_crossed(row, self._lines.latency)
-            yield (AlertName.LATENCY_DEGRADE, row.version, row.milestone), crossed
-        totals = [row for row in tables.faults if row.fault is None]
-        self._note_traffic(totals, now)
-        for row in totals:
-            crossed = faults_are_crossed(row, self._lines.faults)
-            is_news = self._has_traffic(row.version, now)
-            yield (AlertName.FAULT_RATE, row.version, None), crossed and is_news
+    # ------------------------------------------------------------ what crosses which line
+    def _looks(self, sight: Sight) -> Iterator[tuple[str, Crossed | None]]:
+        """In order: a look at what fires sees what the looks before it found."""
+        for rule in self._rules:
+            crossed = None if sight.tables is None else self._crossing(rule, sight.tables, sight)
+            yield rule.name, crossed
+        for name in self.watched:
+            if name == AlertName.LADDER_EXHAUSTED:
+                yield name, None if sight.tables is None else self._acting()
+            elif name in self._witness.looks:
+                wrong = self._witness.looks[AlertName(name)](sight)
+                yield name, None if wrong is None else dict.fromkeys(wrong)
 
-    def _note_traffic(self, totals: Iterable[FaultRow], now: float) -> None:
-        """What finished since the last look. At the first one nobody can tell when it did."""
-        finished = {row.version: row.finished for row in totals}
-        if self._finished is not None:
-            for version, count in finished.items():
-                if count != self._finished.get(version, 0):  # fewer: the data plane was restarted
-                    self._finished_at[version] = now
-        self._finished = finished
+    def _crossing(self, rule: Rule, tables: Tables, sight: Sight) -> Crossed:
+        first = rule.conditions[0].column
+        return {
+            _labels_of(row): None if (value := first.read(row)) is None else value * first.scale
+            for row in rows_of(tables, rule.table)
+            if self._is_asked(rule, row, sight.now) and rule.holds(row)
+        }
 
-    def _has_traffic(self, version: str, now: float) -> bool:
-        """The ring stands still without traffic: then what it holds is no news."""
-        finished_at = self._finished_at.get(version)
-        return finished_at is not None and now - finished_at < self._lines.faults.recent_s
+    def _is_asked(self, rule: Rule, row: Row, now: float) -> bool:
+        if rule.table is Table.FAULTS:
+            return self._witness.finishes(row.version, now)
+        return rule.milestone is None or rule.milestone == _milestone_of(row)
+
+    def _acting(self) -> Crossed:
+        """The versions for which an alert fires that Redline answers by itself."""
+        version = Label.VERSION.value
+        acting = {
+            dict(labels)[version]
+            for name, alerts in self._alive.items()
+            if self.watched[name].severity is Severity.ACTION
+            for labels, alive in alerts.items()
+            if alive.standing.fires and version in dict(labels)
+        }
+        return {((version, each),): 1.0 for each in sorted(acting)}
+
+    # ------------------------------------------------------------ states
+    def _advance(self, alert: Watched, crossed: Crossed | None, now: float, wall: float) -> None:
+        if crossed is None:
+            self._alive.pop(alert.name, None)
+            self._since.pop(alert.name, None)
+            return
+        self._since.setdefault(alert.name, now)
+        before = self._alive.get(alert.name, {})
+        after = dict[Labels, _Alive]()
+        for labels in {**before, **crossed}:
+            known = before.get(labels)
+            standing = advance(
+                None if known is None else known.standing, labels in crossed,
+                for_s=alert.for_s, keep_firing_s=alert.keep_firing_s, now=now, wall=wall,
+            )  # fmt: skip
+            if standing is not None:
+                last = None if known is None else known.value
+                after[labels] = _Alive(standing, crossed.get(labels, last))
+        self._alive[alert.name] = after
+
+    def _is_decided(self, name: str, now: float) -> bool:
+        since = self._since.get(name)
+        return since is not None and now - since >= self.watched[name].for_s
+
+    def _due(self) -> float | None:
+        return min(
+            (
+                alive.standing.active_at + self.watched[name].for_s
+                for name, alerts in self._alive.items()
+                for alive in alerts.values()
+                if not alive.standing.fires
+            ),
+            default=None,
+        )
+
+    def _shown(self, *, fires: bool) -> Iterator[Firing]:
+        for name, alerts in self._alive.items():
+            for labels, alive in alerts.items():
+                if alive.standing.fires is fires:
+                    yield _firing(self.watched[name], dict(labels), alive)
 
 
-def _firing(alert: Alert, key: Key, standing: Standing) -> Firing:
+def takes_s(watched: Mapping[str, Watched], lines: RedLines) -> dict[str, float]:
+    """How long a Prometheus that has come back takes until it must have fired each alert: its
+    window fills, its `for` passes, and Alertmanager tells again of what it had told before."""
+    window_s = {
+        None: 0.0,
+        Table.CACHE: lines.cache.hold_s,
+        Table.LATENCY: lines.latency.window_s,
+        Table.FAULTS: lines.faults.recent_s,
+    }
+    again_s = lines.alerts.repeat_s
+    return {name: window_s[each.table] + each.for_s + again_s for name, each in watched.items()}
+
+
+def _watched(rule: Rule) -> Watched:
+    return Watched(
+        name=rule.name,
+        for_s=rule.for_s,
+        keep_firing_s=rule.keep_firing_s,
+        severity=rule.severity,
+        action=rule.action,
+        summary=rule.summary,
+        table=rule.table,
+    )
+
+
+def _milestone_of(row: Row) -> Milestone | None:
+    return row.milestone if isinstance(row, LatencyRow) else None
+
+
+def _labels_of(row: Row) -> Labels:
+    version, milestone = (Label.VERSION.value, row.version), _milestone_of(row)
+    return (version,) if milestone is None else (version, (Label.MILESTONE.value, milestone.value))
+
+
+def _firing(alert: Watched, labels: dict[str, str], alive: _Alive) -> Firing:
     """Labelled as Prometheus would, so that both name the same firing."""
-    _, version, milestone = key
-    labels = {
-        "alertname": alert.name.value,
+    standing = alive.standing
+    given = {
+        "alertname": alert.name,
         "severity": alert.severity.value,
         "action": alert.action.value,
-        "table": str(alert.table),
-        Label.VERSION.value: version,
     }
-    if milestone is not None:
-        labels[Label.MILESTONE.value] = milestone.value
+    table = {} if alert.table is None else {Label.TABLE.value: alert.table.value}
     return Firing(
         alert=alert.name,
         action=alert.action,
-        version=version,
-        labels=labels,
-        starts_at=standing.starts_at,
-        summary=alert.when,
+        version=labels.get(Label.VERSION.value),
+        labels=labels | given | table,
+        starts_at=standing.pending_at if standing.fired_at is None else standing.fired_at,
+        summary=summarise(alert.summary, labels, alive.value),
+        source=Source.EMBEDDED,
     )

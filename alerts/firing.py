@@ -1,11 +1,24 @@
 """What fires now, whoever found it out: Alertmanager's webhook or the embedded evaluator."""
 
 import hashlib
+from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
 from monitors.contract import Wire
 from monitors.labels import Action
+from monitors.metric import Label
+
+NEWS = "alert.news"  # the kind of a journal entry
+NewsState = Literal["pending", "firing", "resolved"]
+
+
+class Source(StrEnum):
+    """Who evaluates the rules."""
+
+    PROMETHEUS = "prometheus"
+    EMBEDDED = "embedded"
 
 
 class Firing(Wire, frozen=True):
@@ -17,11 +30,34 @@ class Firing(Wire, frozen=True):
     labels: dict[str, str]
     starts_at: float  # wall seconds; with the labels it names one firing for ever
     summary: str = ""
+    source: Source = Source.PROMETHEUS
 
     @property
     def operation_id(self) -> str:
         """The same for every repeat of this firing, so that acting on it twice is acting once."""
         return f"{fingerprint(self.labels)}-{self.starts_at:.3f}"
+
+    @property
+    def identity(self) -> "Identity":
+        """What both sources call the same alert; some labels only Prometheus knows (`instance`)."""
+        return tuple(self.labels.get(name) for name in _TELLING)
+
+
+Identity = tuple[str | None, ...]
+_TELLING = ("alertname", Label.VERSION.value, Label.MILESTONE.value, Label.TABLE.value)
+
+
+class AlertNews(Wire, frozen=True):
+    """Body of an `alert.news` entry. Times are wall seconds; `starts_at` of a pending alert is
+    since when its line is crossed."""
+
+    alert: str
+    version: str | None
+    labels: dict[str, str]
+    state: NewsState
+    source: Source
+    starts_at: float
+    heard_at: float
 
 
 def fingerprint(labels: dict[str, str]) -> str:

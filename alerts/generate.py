@@ -18,6 +18,8 @@ _SEVERITY = {
     Severity.HEARTBEAT: "a heartbeat to the control plane",
 }
 _ACTION = {
+    Action.SHED: "sheds the version's low-lane work while its engine is past 85 % busy",
+    Action.LIMIT_ADMISSION: "limits how many requests the version takes at once",
     Action.QUANTISE_KV: "turns the version's KV pool to int8",
     Action.DEGRADE_MEDIA: "lowers the version's media a rung at a time",
     Action.ROLL_BACK: "rolls the version back where it is the canary",

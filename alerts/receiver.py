@@ -20,7 +20,7 @@ MISSED_REPEATS = 3
 
 
 class WebhookError(ValueError):
-    """A body that cannot be used; the message says why. Nothing of it was taken."""
+    """A body of which nothing can be used; the message says why. Nothing of it was taken."""
 
 
 def is_authorised(header: str | None, token: str) -> bool:
@@ -39,18 +39,48 @@ class _Alert(msgspec.Struct, frozen=True, rename="camel"):
     annotations: dict[str, str] = {}
 
 
-class _Body(msgspec.Struct, frozen=True):
+class _Body(msgspec.Struct, frozen=True, rename="camel"):
     version: Literal["4"]
-    alerts: list[_Alert]
+    alerts: list[msgspec.Raw]  # one that is broken must not lose the others
+    truncated_alerts: int = 0
 
 
-def parse(body: bytes) -> tuple[tuple[Firing, bool], ...]:
-    """(alert, whether it is resolved) of a body, in its order. Raises `WebhookError`."""
+_read_body = msgspec.json.Decoder(_Body).decode
+_read_alert = msgspec.json.Decoder(_Alert).decode
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a body says. `truncated`: so many alerts Alertmanager left out of it."""
+
+    news: tuple[tuple[Firing, bool], ...]  # an alert, and whether it is resolved; in its order
+    refused: tuple[str, ...]  # why, of each alert that cannot be used
+    truncated: int
+
+
+def parse(body: bytes) -> Parsed:
+    """Read a body. Raises `WebhookError` where nothing in it can be used."""
     try:
-        parsed = msgspec.json.decode(body, type=_Body)
-    except msgspec.DecodeError as err:
+        parsed = _read_body(body)
+    except (msgspec.DecodeError, RecursionError) as err:
         raise WebhookError(f"this is no Alertmanager webhook of version 4: {err}") from err
-    return tuple((_firing(alert), alert.status == "resolved") for alert in parsed.alerts)
+    news, refused = list[tuple[Firing, bool]](), list[str]()
+    for raw in parsed.alerts:
+        try:
+            news.append(_news(raw))
+        except WebhookError as err:
+            refused.append(str(err))
+    if refused and not news:
+        raise WebhookError(refused[0])
+    return Parsed(tuple(news), tuple(refused), parsed.truncated_alerts)
+
+
+def _news(raw: msgspec.Raw) -> tuple[Firing, bool]:
+    try:
+        alert = _read_alert(raw)
+    except msgspec.DecodeError as err:
+        raise WebhookError(f"an alert cannot be read: {err}") from err
+    return _firing(alert), alert.status == "resolved"
 
 
 def _firing(alert: _Alert) -> Firing:
@@ -80,10 +110,13 @@ def _firing(alert: _Alert) -> Firing:
 # ---------------------------------------------------------------- the book
 @dataclass(frozen=True)
 class Received:
-    """How many alerts of a body changed what fires, and how many said nothing new."""
+    """How many alerts of a body changed what fires, how many said nothing new, and why others were
+    refused. `truncated`: so many Alertmanager did not send."""
 
     taken: int
     repeated: int
+    refused: tuple[str, ...] = ()
+    truncated: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +124,7 @@ class _Entry:
     firing: Firing
     resolved: bool
     heard_at: float
+    ended_at: float | None = None  # when the first word came that a firing alert is resolved
 
 
 class AlertBook:
@@ -103,20 +137,43 @@ class AlertBook:
 
     def __init__(self, lines: AlertLines) -> None:
         self._keep_s = MISSED_REPEATS * lines.repeat_s
+        self._heartbeat_s = lines.heartbeat_s
         self._entries: dict[str, _Entry] = {}
         self._heartbeat_at: float | None = None
 
     def receive(self, body: bytes, now: float) -> Received:
-        """Take a body, wholly or not at all. Raises `WebhookError`."""
+        """Take what a body has that can be used: Alertmanager sends no 4xx again, so one broken
+        alert must not lose the others. Raises `WebhookError` where nothing can be."""
         self._drop_unheard(now)
-        changed = [self._hear(firing, resolved, now) for firing, resolved in parse(body)]
-        return Received(taken=changed.count(True), repeated=changed.count(False))
+        parsed = parse(body)
+        changed = [self._hear(firing, resolved, now) for firing, resolved in parsed.news]
+        return Received(
+            taken=changed.count(True),
+            repeated=changed.count(False),
+            refused=parsed.refused,
+            truncated=parsed.truncated,
+        )
 
     def firing(self, now: float) -> tuple[Firing, ...]:
         """The alerts that fire, the earliest first. The Watchdog is none of them."""
         self._drop_unheard(now)
         firing = [entry.firing for entry in self._entries.values() if not entry.resolved]
         return tuple(sorted(firing, key=lambda f: (f.starts_at, fingerprint(f.labels))))
+
+    def doubtful(self, now: float) -> tuple[Firing, ...]:
+        """Alerts that fired and are said to be resolved, with no heartbeat since to confirm it.
+
+        Alertmanager resolves by itself what a dead Prometheus tells no more, up to a heartbeat
+        before the Watchdog is missed: so only one that comes that much later confirms it.
+        """
+        self._drop_unheard(now)
+        return tuple(e.firing for e in self._entries.values() if self._is_doubtful(e))
+
+    def _is_doubtful(self, entry: _Entry) -> bool:
+        beat = self._heartbeat_at
+        return entry.ended_at is not None and (
+            beat is None or beat - entry.ended_at < self._heartbeat_s
+        )
 
     def heartbeat_age(self, now: float) -> float | None:
         """Seconds since the Watchdog was last heard; None before the first."""
@@ -131,8 +188,9 @@ class AlertBook:
         known = self._entries.get(key)
         if known is not None and _is_late(firing, resolved, known, now):
             return False
-        self._entries[key] = _Entry(firing, resolved, now)
         fired = known is not None and not known.resolved
+        ended_at = None if not resolved else now if fired else known and known.ended_at
+        self._entries[key] = _Entry(firing, resolved, now, ended_at)
         return fired == resolved
 
     def _drop_unheard(self, now: float) -> None:

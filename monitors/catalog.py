@@ -274,6 +274,10 @@ JOURNAL_WRITABLE = Metric(
     "redline_control_journal_writable", Kind.GAUGE,
     "0 where the journal took no write when last tried; absent before the first try.",
 )  # fmt: skip
+RULES_EMBEDDED = Metric(
+    "redline_control_rules_embedded", Kind.GAUGE,
+    "1 while the rules are evaluated by the control plane: Prometheus is absent or silent.",
+)  # fmt: skip
 HEARTBEAT_AGE = Metric(
     "redline_control_watchdog_age_seconds", Kind.GAUGE,
     "Since the last Watchdog alert came; absent before the first.", unit=Unit.SECONDS,
@@ -293,7 +297,7 @@ DATA_PLANE: tuple[Metric, ...] = (
 )  # fmt: skip
 CONTROL_PLANE: tuple[Metric, ...] = (
     LEADER_EPOCH, WEBHOOKS, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,
-    JOURNAL_WRITABLE, HEARTBEAT_AGE,
+    JOURNAL_WRITABLE, HEARTBEAT_AGE, RULES_EMBEDDED,
 )  # fmt: skip
 ALL: tuple[Metric, ...] = DATA_PLANE + CONTROL_PLANE
 

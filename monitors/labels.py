@@ -154,8 +154,10 @@ class Severity(StrEnum):
 class Action(StrEnum):
     """What the alert receiver does on its own when an alert fires."""
 
-    QUANTISE_KV = "quantise_kv"  # S4.1
+    SHED = "shed"  # S2.4: the mildest rung
     DEGRADE_MEDIA = "degrade_media"  # S4.2
+    QUANTISE_KV = "quantise_kv"  # S4.1
+    LIMIT_ADMISSION = "limit_admission"  # the last rung
     ROLL_BACK = "roll_back"  # S4.3
     NONE = "none"
 

@@ -111,7 +111,7 @@ class AlertLines(_Figures):
 
     down_s: Seconds = 10.0  # a plane or a resident out of sight
     heartbeat_s: Seconds = 5.0  # the Watchdog alert comes this often
-    heartbeat_silence_s: Seconds = 20.0  # without it for so long, the control plane evaluates
+    heartbeat_silence_s: Seconds = 30.0  # without it for so long, the control plane evaluates
     repeat_s: Seconds = 30.0  # Alertmanager tells of a firing alert again after this
 
 

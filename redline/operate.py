@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from alerts.firing import Firing
 from alerts.policy import slug
 from alerts.rules import RUNBOOKS
 from monitors.contract import KvRung, Level, MediaRung, Observed
@@ -45,17 +46,28 @@ def show_status(stack: Stack) -> None:
         f"ladder {_known(status.ladder_mode)}"
     )
     _print_residents(console, status.data_plane)
-    if status.firing is None:
-        console.print("firing: unknown, nobody can tell at the moment")
-    else:
-        for alert in status.firing:
-            words = escape(f"{alert.alert} {alert.version or ''}: {alert.summary}")
-            console.print(f"[red]firing[/] {words}")
-            console.print(f"  {RUNBOOKS}/{slug(alert.alert)}.md")
-        if not status.firing:
-            console.print("firing: nothing")
+    _print_alerts(console, status)
     if status.rollout is not None:
         _print_rollout(console, status.rollout)
+
+
+def _print_alerts(console: Console, status: ControlStatus) -> None:
+    """What fires, who says so and since when; then what may fire soon."""
+    if status.firing is None or not status.watched:
+        console.print("firing: unknown, nobody can tell at the moment")
+    elif not status.firing:
+        console.print("firing: nothing")
+    for alert in status.firing or ():
+        console.print(f"[red]firing[/] {escape(_alert(alert))}")
+        console.print(f"  {RUNBOOKS}/{slug(alert.alert)}.md")
+    for alert in status.pending:
+        console.print(f"pending {escape(_alert(alert))}")
+
+
+def _alert(alert: Firing) -> str:
+    since = datetime.fromtimestamp(alert.starts_at).astimezone().strftime("%H:%M:%S")
+    who = f"{alert.alert} {alert.version or ''}".strip()
+    return f"{who}: {alert.summary} (since {since}, says {alert.source})"
 
 
 def _print_residents(console: Console, data_plane: Observed | None) -> None:

@@ -18,7 +18,9 @@ class ControlStatus(Wire, frozen=True):
     rule_source: str
     ladder_mode: Mode | None
     watchdog_age_s: float | None
-    firing: tuple[Firing, ...] | None
+    firing: tuple[Firing, ...] | None  # as far as known; each says who found it, and since when
+    pending: tuple[Firing, ...]  # over their lines, and not yet for long enough
+    watched: bool  # False: nobody can see the lines over the tables, so more may fire
     data_plane: Observed | None
     rollout: RolloutStatus | None
 

@@ -16,9 +16,10 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from alerts.ladder import Mode
-from alerts.receiver import WebhookError, is_authorised
+from alerts.receiver import Received, WebhookError, is_authorised
 from monitors import catalog, logs
 from monitors.contract import Refusal, Wire
+from monitors.handles import CounterHandle
 from monitors.journal import Journal, JournalUnwritable, StaleLeader
 from monitors.metric import CLOSED, Label
 from redline.control.api import JournalLine, StartAnswer, StartOrder, VerbOrder
@@ -38,6 +39,8 @@ T = TypeVar("T")
 _PAGE = Path(__file__).parent / "page.html"
 _CANNOT_START = 2
 _MOST_LINES = 10_000
+_MOST_BYTES = 16 * 2**20  # of a webhook: some 20,000 alerts
+_MOST_REASONS = 10
 
 log = logging.getLogger(__name__)
 
@@ -134,14 +137,35 @@ def _add_webhook(app: FastAPI, plane: ControlPlane) -> None:
     async def alerts(request: Request) -> Response:
         try:
             _authorise(request, plane.settings.token)
-            received = plane.receive(await request.body())
+            received = plane.receive(await _webhook_body(request))
         except (Refuse, WebhookError) as err:
             counter.inc("refused")
             log.warning("a webhook is refused: %s", err)
             raise err if isinstance(err, Refuse) else Refuse(400, str(err)) from err
         counter.inc("taken", by=received.taken)
         counter.inc("repeated", by=received.repeated)
+        return _answer_to_webhook(received, counter)
+
+
+def _answer_to_webhook(received: Received, counter: CounterHandle) -> Response:
+    """200 though some are refused: a 5xx would come again for ever, and the others are taken."""
+    lacking = len(received.refused) + received.truncated
+    if not lacking:
         return Response(status_code=204)
+    counter.inc("refused", by=lacking)
+    words = f"{len(received.refused)} alerts cannot be used, {received.truncated} were left out"
+    log.warning("of a webhook, %s: %s", words, received.refused[:_MOST_REASONS])
+    return _json(Refusal(error="; ".join((words, *received.refused[:_MOST_REASONS]))))
+
+
+async def _webhook_body(request: Request) -> bytes:
+    """Raises `Refuse` where it is larger than any that Alertmanager could mean."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BYTES:
+            raise Refuse(413, f"a webhook has at most {_MOST_BYTES} bytes: set max_alerts")
+    return bytes(body)
 
 
 def _add_commands(app: FastAPI, plane: ControlPlane) -> None:

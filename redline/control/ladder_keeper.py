@@ -7,20 +7,15 @@ lost order or a restart of either plane is mended by the next tick.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
-import httpx
-import msgspec
-
-from alerts.evaluator import Evaluator, prometheus_is_silent
 from alerts.firing import Firing
 from alerts.ladder import Forecast, Ladder, Mode, Move, Part, decide, rebuild
-from alerts.receiver import AlertBook
 from monitors.contract import KvRung, LadderOrder, Observed, ResidentStatus, Wire
 from monitors.journal import Journal, JournalUnwritable
 from monitors.labels import ResidentState
 from monitors.redlines import RedLines
-from monitors.tables import Tables, from_json
+from monitors.tables import Tables
 from rollout.dataplane import DataPlane, DataPlaneError
 from rollout.ledger import Ledger
 
@@ -43,12 +38,9 @@ class LadderKeeper:
         self,
         journal: Journal,
         dataplane: DataPlane,
-        tables: Callable[[], Awaitable[Tables | None]],
-        book: AlertBook,
         lines: RedLines,
         leader_epoch: int,
         *,
-        prometheus: bool,
         on_move: Callable[[Move], None],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -56,28 +48,16 @@ class LadderKeeper:
         self._ledger = Ledger(journal, leader_epoch)
         self._writing = asyncio.Lock()
         self._dataplane = dataplane
-        self._tables = tables
-        self._book = book
-        self._evaluator = Evaluator(lines)
         self._lines = lines
-        self._prometheus = prometheus
         self._on_move = on_move
         self._clock = clock
         self._wall = wall
-        self.observed: Observed | None = None  # at the last tick; None: it did not answer
         self._ladders: dict[str, Ladder] = {}
         self._ordered_at: dict[str, float] = {}
         self._told: dict[str, set[tuple[Part, int]]] = {}
         mode = journal.last(MODE)
         self.mode = Mode.LIVE if mode is None else mode.read_as(ModeSet).mode
         self._moves = [entry.read_as(Move) for entry in journal.read(kinds=[MOVED], limit=None)]
-
-    @property
-    def rule_source(self) -> str:
-        """Who evaluates the rules now: `prometheus`, or `embedded` while it is silent."""
-        age = self._book.heartbeat_age(self._clock())
-        silent = prometheus_is_silent(age, self._lines.alerts)
-        return "embedded" if silent or not self._prometheus else "prometheus"
 
     async def set_mode(self, mode: Mode, actor: str) -> None:
         """Freeze, thaw or run dry; journalled, so it outlives this process.
@@ -93,32 +73,25 @@ class LadderKeeper:
             await asyncio.to_thread(write, MODE, actor, ModeSet(mode=mode))
             self.mode = mode
 
-    async def tick(self) -> tuple[Firing, ...] | None:
-        """One round. What fires, or None where nobody can tell.
+    async def tick(
+        self,
+        firing: tuple[Firing, ...] | None,
+        observed: Observed | None,
+        tables: Tables | None,
+    ) -> None:
+        """One round over the residents that are seen. None is unknown: what fires, who is there.
 
         An order that is refused, or a move that cannot be journalled, is tried again at the next
-        tick, and keeps neither the other residents nor what fires from being seen to.
+        tick, and keeps no other resident from being seen to.
         """
         await self._catch_up()
-        tables = await self._tables()
-        embedded = self._evaluator.tick(tables, self._clock(), self._wall())
-        firing = self._book.firing(self._clock()) if self.rule_source == "prometheus" else embedded
-        self.observed = await self._observe()
-        for resident in () if self.observed is None else self.observed.residents:
+        for resident in () if observed is None else observed.residents:
             # Nobody watches a resident that answers nothing: quiet proves nothing there.
             seen = firing if resident.state is ResidentState.READY else None
             try:
                 await self._keep(resident, await self._decide(resident, seen, tables))
             except DataPlaneError as err:
                 log.warning("the level is not ordered: %s", err, extra={"resident": resident.name})
-        return firing
-
-    async def _observe(self) -> Observed | None:
-        try:
-            return await self._dataplane.observe()
-        except DataPlaneError as err:
-            log.warning("no ladder tick: %s", err)
-            return None
 
     async def _catch_up(self) -> None:
         """Journal a freeze that could not be when it was ordered."""
@@ -207,31 +180,3 @@ def _forecast(resident: ResidentStatus, tables: Tables | None) -> Forecast:
         return Forecast()
     held = [row.gpu_mem_gb for row in tables.cache_summary if row.version == resident.version]
     return Forecast(live_gb=held[0] if held else None)
-
-
-class TableReader:
-    """`GET /tables` of the data plane; None where it does not answer."""
-
-    def __init__(self, client: httpx.AsyncClient, token: str) -> None:
-        self._client = client
-        self._headers = {"Authorization": f"Bearer {token}"}
-
-    async def read(self) -> Tables | None:
-        try:
-            answer = await self._client.get("/tables", headers=self._headers, timeout=2.0)
-            answer.raise_for_status()
-            return from_json(answer.content)
-        except (httpx.HTTPError, msgspec.DecodeError) as err:
-            log.warning("the tables cannot be read: %s", err)
-            return None
-
-
-async def run(
-    keeper: LadderKeeper,
-    period_s: float,
-    seen: Callable[[tuple[Firing, ...] | None], None],
-) -> None:
-    """Tick for ever; `seen` hears what fires."""
-    while True:
-        seen(await keeper.tick())
-        await asyncio.sleep(period_s)

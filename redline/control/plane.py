@@ -9,16 +9,17 @@ from collections.abc import Callable
 
 import httpx
 
-from alerts.firing import Firing
+from alerts.firing import Firing, Source
 from alerts.ladder import Move
 from alerts.receiver import AlertBook, Received
 from monitors import catalog
 from monitors.exposition import Exposition
 from monitors.journal import Journal, JournalUnwritable, LeaderLease, StaleLeader
 from monitors.labels import Action, Phase
+from redline.control.alert_watch import AlertWatch
 from redline.control.api import ControlStatus
-from redline.control.ladder_keeper import LadderKeeper, TableReader
-from redline.control.ladder_keeper import run as run_ladder
+from redline.control.ladder_keeper import LadderKeeper
+from redline.control.rounds import Rounds, TableReader
 from redline.control.settings import ControlSettings
 from rollout.commands import CommandRefused
 from rollout.controller import RolloutController
@@ -49,58 +50,60 @@ class ControlPlane:
         # No proxy of the environment's: it would be shown the token, and loopback is not there.
         self._client = httpx.AsyncClient(base_url=settings.runtime_url, trust_env=False)
         self._dataplane = HttpDataPlane(self._client, settings.token)
-        self._firing: tuple[Firing, ...] | None = None
         self._phases_shown: set[Phase] = set()
         self._counted: Progress | None = None
         self._rolling: asyncio.Task[None] | None = None
         self.leader_epoch: int | None = None
+        self.watch: AlertWatch | None = None
         self.keeper: LadderKeeper | None = None
+        self.rounds: Rounds | None = None
         self.controller: RolloutController | None = None
 
     async def run(self) -> None:
         """Wait for the lease, lead while it is kept, and call `deposed` when it is lost."""
-        keeper, controller = self._take_office(await self._acquire())
+        settings = self.settings
+        rounds, controller = self._take_office(await self._acquire())
         try:
             async with asyncio.TaskGroup() as group:
                 work = (
                     group.create_task(self._roll_out(controller)),
-                    group.create_task(run_ladder(keeper, self.settings.tick_s, self._saw)),
+                    group.create_task(rounds.run(settings.tick_s, settings.evaluation_s)),
+                    group.create_task(rounds.watch.keep_telling()),
                 )
                 await self._renew()
                 for task in work:
                     task.cancel()
         finally:
-            self.keeper = self.controller = self.leader_epoch = None
+            self.rounds = self.watch = self.keeper = None
+            self.controller = self.leader_epoch = None
         log.critical("the lease is lost: this control plane ends")
         self._deposed()
 
-    def _take_office(self, epoch: int) -> tuple[LadderKeeper, RolloutController]:
+    def _take_office(self, epoch: int) -> tuple[Rounds, RolloutController]:
         """Everything as the journal has it, shown at once."""
         log.info("leading under epoch %d", epoch)
-        keeper = LadderKeeper(
-            self.journal,
-            self._dataplane,
-            TableReader(self._client, self.settings.token).read,
-            self.book,
-            self.settings.lines,
-            epoch,
-            prometheus=self.settings.prometheus,
-            on_move=self._moved,
+        lines = self.settings.lines
+        watch = AlertWatch(
+            self.journal, self.book, lines, epoch, prometheus=self.settings.prometheus
         )
+        keeper = LadderKeeper(self.journal, self._dataplane, lines, epoch, on_move=self._moved)
+        tables = TableReader(self._client, self.settings.token).read
+        rounds = Rounds(self._dataplane, tables, watch, keeper, self._saw)
         controller = RolloutController(
             journal=self.journal,
             plane=self._dataplane,
-            lines=self.settings.lines,
+            lines=lines,
             leader_epoch=epoch,
             on_change=self._changed,
         )
-        self.leader_epoch, self.keeper, self.controller = epoch, keeper, controller
+        self.rounds, self.watch, self.keeper = rounds, watch, keeper
+        self.leader_epoch, self.controller = epoch, controller
         self.exposition.gauge(catalog.LEADER_EPOCH).set(epoch)
         self.exposition.counter(catalog.ROLLBACKS).start()  # a rate must see the first one
         found = controller.status()
         self._counted = found.rollback  # what is done was counted by who did it
         self._changed(found)
-        return keeper, controller
+        return rounds, controller
 
     async def _roll_out(self, controller: RolloutController) -> None:
         runner = RolloutRunner(controller, self.settings.tick_s)
@@ -130,21 +133,26 @@ class ControlPlane:
         await self._client.aclose()
 
     def receive(self, body: bytes) -> Received:
-        """Take a webhook body. Raises `WebhookError`."""
-        return self.book.receive(body, time.monotonic())
+        """Take a webhook body; the control loop acts on news at once. Raises `WebhookError`."""
+        received = self.book.receive(body, time.monotonic())
+        if received.taken and self.watch is not None:
+            self.watch.wake.set()
+        return received
 
     async def status(self) -> ControlStatus:
         """What is so now, as far as can be told."""
-        keeper = self.keeper
+        keeper, rounds, watch = self.keeper, self.rounds, self.watch
         return ControlStatus(
             wall=time.time(),
             pid=os.getpid(),
             leader_epoch=self.leader_epoch,
-            rule_source="nobody here" if keeper is None else keeper.rule_source,
+            rule_source="nobody here" if watch is None else watch.rule_source,
             ladder_mode=None if keeper is None else keeper.mode,
             watchdog_age_s=self.book.heartbeat_age(time.monotonic()),
-            firing=self._firing,
-            data_plane=None if keeper is None else keeper.observed,
+            firing=None if watch is None else watch.firing,
+            pending=() if watch is None else watch.pending,
+            watched=watch is not None and watch.watched,
+            data_plane=None if rounds is None else rounds.observed,
             rollout=None if self.controller is None else self.controller.status(),
         )
 
@@ -152,6 +160,9 @@ class ControlPlane:
         """The body of `/metrics`."""
         age = self.book.heartbeat_age(time.monotonic())
         self.exposition.gauge(catalog.HEARTBEAT_AGE).set(age)
+        if self.watch is not None:
+            embedded = self.watch.rule_source is Source.EMBEDDED
+            self.exposition.gauge(catalog.RULES_EMBEDDED).set(float(embedded))
         return self.exposition.render(accept)
 
     async def _acquire(self) -> int:
@@ -208,7 +219,6 @@ class ControlPlane:
         self.exposition.gauge(catalog.JOURNAL_WRITABLE).set(float(well))
 
     def _saw(self, firing: tuple[Firing, ...] | None) -> None:
-        self._firing = firing
         for alert in firing or ():
             if alert.action is Action.ROLL_BACK:
                 self._answer_with_rollback(alert)

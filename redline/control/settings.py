@@ -22,3 +22,5 @@ class ControlSettings(BaseModel):
     lines: RedLines = RedLines()
     leader_ttl_s: Annotated[float, Field(gt=0.0)] = 5.0
     tick_s: Annotated[float, Field(gt=0.0)] = 1.0
+    # Between two looks at the tables where nobody else evaluates them.
+    evaluation_s: Annotated[float, Field(gt=0.0)] = 0.25

@@ -1,7 +1,10 @@
 """Journal entries in words, for the page and for `redline rollout log`."""
 
+from datetime import UTC, datetime
+
 import msgspec
 
+from alerts.firing import NEWS, AlertNews
 from alerts.ladder import Move
 from monitors.journal import Entry
 from redline.control.ladder_keeper import MODE, MOVED, ModeSet
@@ -32,10 +35,18 @@ def _told(entry: Entry) -> str | None:
             return f"{move.version}: {move.part} to rung {move.rung} ({move.reason})"
         case kind if kind == MODE:
             return f"the ladder is {entry.read_as(ModeSet).mode}"
+        case kind if kind == NEWS:
+            return _news(entry.read_as(AlertNews))
         case kind if kind == EVIDENCE_KIND:
             return None
         case _:
             return bytes(entry.body).decode()
+
+
+def _news(news: AlertNews) -> str:
+    who = " of ".join(part for part in (news.alert, news.version) if part)
+    since = datetime.fromtimestamp(news.starts_at, UTC).strftime("%H:%M:%S.%f")[:-3]
+    return f"{who} is {news.state}, says {news.source} (since {since} UTC)"
 
 
 def _step(record: Record) -> str | None:

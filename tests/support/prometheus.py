@@ -21,14 +21,16 @@ needs_prometheus = pytest.mark.skipif(
 
 
 @contextmanager
-def prometheus(folder: Path, target: int, lines: RedLines, *flags: str) -> Iterator[httpx.Client]:
+def prometheus(
+    folder: Path, target: int, lines: RedLines, *flags: str, evaluation_s: float = SCRAPE_S
+) -> Iterator[httpx.Client]:
     """A client of a Prometheus that scrapes port `target` of this machine."""
     [port] = free_ports(1)
-    every = f"{round(SCRAPE_S * 1000)}ms"
+    every, evaluated = (f"{round(seconds * 1000)}ms" for seconds in (SCRAPE_S, evaluation_s))
     (folder / "rules.yml").write_text(rules.render_rules(lines))
     (folder / "prometheus.yml").write_text(
         f"global: {{scrape_interval: {every}, scrape_timeout: {every},"
-        f" evaluation_interval: {every}}}\n"
+        f" evaluation_interval: {evaluated}}}\n"
         "rule_files: [rules.yml]\n"
         "scrape_configs:\n"
         f"- {{job_name: redline-runtime, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n"

@@ -1,5 +1,6 @@
 """The control plane's HTTP over a plane in this process: who may, what is refused, and in words."""
 
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -118,12 +119,47 @@ async def test_a_webhook_that_is_repeated_is_heard_once_and_refusals_are_counted
             assert (await client.post("/alerts", content=body, headers=AUTH)).status_code == 204
         await client.post("/alerts", content=webhook(AlertName.NO_TRAFFIC))
         await client.post("/alerts", content=b"{", headers=AUTH)
-        await until(lambda: office.plane._firing)
+        await until(lambda: office.plane.watch and office.plane.watch.firing)
         firing = (await client.get("/api/status")).json()["firing"]
         assert [alert["alert"] for alert in firing] == [AlertName.NO_TRAFFIC]
         shown = office.metrics()
     for result, count in (("taken", 1), ("repeated", 3), ("refused", 2)):
         assert f'webhook_alerts_total{{result="{result}"}} {count}.0' in shown
+
+
+async def test_one_broken_alert_in_a_batch_is_counted_and_its_reason_answered(
+    client: httpx.AsyncClient, office: Office
+) -> None:
+    batch = json.loads(webhook(AlertName.NO_TRAFFIC)) | {"truncatedAlerts": 2}
+    batch["alerts"] += [{"status": "firing"}]
+    async with in_office(office):
+        answer = await client.post("/alerts", json=batch, headers=AUTH)
+        assert answer.status_code == 200, "another code would lose the batch, or bring it for ever"
+        assert "1 alerts cannot be used, 2 were left out" in answer.json()["error"]
+        assert "missing required field `labels`" in answer.json()["error"]
+        shown = office.metrics()
+    for result, count in (("taken", 1), ("refused", 3)):
+        assert f'webhook_alerts_total{{result="{result}"}} {count}.0' in shown
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(
+    client: httpx.AsyncClient, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redline.control.app._MOST_BYTES", 1_000)
+    sent = 0
+
+    async def parts() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(100):
+            sent += 1
+            yield b" " * 100
+
+    answer = await client.post("/alerts", content=parts(), headers=AUTH)
+    assert answer.status_code == 413
+    assert "max_alerts" in answer.json()["error"]
+    assert sent < 100
+    assert 'webhook_alerts_total{result="refused"} 1.0' in office.metrics()
+    await office.plane.close()
 
 
 async def test_the_journal_is_served_in_bounds_whatever_is_in_it(

@@ -45,7 +45,7 @@ def entry(
     }
 
 
-def body(*alerts: dict[str, Any]) -> bytes:
+def body(*alerts: Any) -> bytes:
     return json.dumps(
         {
             "receiver": "control-plane",
@@ -192,15 +192,105 @@ def without(key: str) -> dict[str, Any]:
         (body({**entry(), "status": "suppressed"}), "status"),
         (body({**entry(), "labels": {}}), "no alertname"),
         (body({**entry(), "labels": {"alertname": "X", "version": 1}}), "labels"),
-        (body(entry(action="reboot")), "action 'reboot' is unknown; there are: quantise_kv"),
+        (body(entry(action="reboot")), "action 'reboot' is unknown; there are: "),
         (body(entry(version="")), "needs a version label"),
-        (body(entry(), entry(action="reboot")), "unknown"),
+        (body(entry(version=""), entry(action="reboot")), "needs a version label"),
+        (body({**entry(), "startsAt": "2026-01-01T00:00:60Z"}), "startsAt"),
+        (b'{"version": "4", "alerts": ' + b"[" * 100_000, "no Alertmanager webhook"),
+        (b'{"x": ' + b"[" * 100_000, "no Alertmanager webhook"),
     ],
 )
-def test_a_bad_body_is_refused_whole_and_says_why(book: AlertBook, bad: bytes, says: str):
+def test_a_body_of_which_nothing_can_be_used_is_refused_and_says_why(
+    book: AlertBook, bad: bytes, says: str
+):
     with pytest.raises(WebhookError, match=says):
         book.receive(bad, 0.0)
     assert book.firing(0.0) == ()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        entry(action="reboot"),
+        entry(version=""),
+        without("startsAt"),
+        {**entry(), "labels": None},
+        {},
+        [],
+        7,
+        None,
+        "firing",
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_broken_alert_loses_none_of_the_others(book: AlertBook, bad: Any, place: int):
+    """Alertmanager does not send a 4xx again: refused whole, all of them would be lost."""
+    batch: list[Any] = [entry(version="v1"), entry(version="v2")]
+    batch.insert(place, bad)
+    received = book.receive(body(*batch), 0.0)
+    assert (received.taken, received.repeated, len(received.refused)) == (2, 0, 1)
+    assert {firing.version for firing in book.firing(0.0)} == {"v1", "v2"}
+
+
+def test_alerts_that_alertmanager_left_out_are_told(book: AlertBook):
+    cut = json.loads(body(entry())) | {"truncatedAlerts": 12}
+    received = book.receive(json.dumps(cut).encode(), 0.0)
+    assert (received.taken, received.truncated) == (1, 12)
+
+
+@pytest.mark.parametrize(
+    ("starts_at", "seconds"),
+    [
+        ("2026-01-01T00:00:00Z", 1_767_225_600.0),
+        ("2026-01-01T05:30:00+05:30", 1_767_225_600.0),
+        ("2025-12-31T12:00:00-12:00", 1_767_225_600.0),
+        ("2026-01-01t00:00:00.5z", 1_767_225_600.5),
+        ("2026-01-01T00:00:00-00:00", 1_767_225_600.0),
+        ("0001-01-01T00:00:00+14:00", -62_135_647_200.0),
+    ],
+)
+def test_a_start_in_any_zone_is_one_instant(book: AlertBook, starts_at: str, seconds: float):
+    book.receive(body({**entry(), "startsAt": starts_at}), 0.0)
+    assert book.firing(0.0)[0].starts_at == pytest.approx(seconds)
+
+
+def test_the_status_counts_and_not_the_end_that_an_alert_names(book: AlertBook):
+    """A notification that was long on its way is as true as when it was written."""
+    book.receive(body({**entry(), "endsAt": "2020-01-01T00:00:00Z"}), 0.0)
+    assert len(book.firing(0.0)) == 1
+    book.receive(body({**entry("resolved"), "endsAt": "never"}), 1.0)
+    assert book.firing(1.0) == ()
+
+
+# ---------------------------------------------------------------- who says that it is over
+def beat() -> bytes:
+    return body(entry(name=AlertName.WATCHDOG, action=Action.NONE))
+
+
+def test_an_end_is_doubtful_until_a_heartbeat_a_while_later_confirms_it(book: AlertBook):
+    """Alertmanager resolves by itself what a dead Prometheus no longer tells."""
+    book.receive(beat(), 0.0)
+    book.receive(body(entry()), 1.0)
+    assert book.doubtful(1.0) == ()
+    book.receive(body(entry("resolved")), 2.0)
+    book.receive(beat(), 2.0 + LINES.heartbeat_s - 0.1)
+    book.receive(body(entry("resolved")), 6.0)
+    assert [firing.alert for firing in book.doubtful(8.0)] == [AlertName.LATENCY_DEGRADE]
+    book.receive(beat(), 2.0 + LINES.heartbeat_s)
+    assert book.doubtful(8.0) == ()
+
+
+def test_an_alert_that_never_fired_here_is_not_doubted(book: AlertBook):
+    book.receive(body(entry("resolved")), 0.0)
+    assert book.doubtful(0.0) == ()
+
+
+def test_one_that_fires_again_is_no_more_doubted(book: AlertBook):
+    book.receive(body(entry()), 0.0)
+    book.receive(body(entry("resolved")), 1.0)
+    book.receive(body(entry(start_s=60)), 2.0)
+    assert book.doubtful(2.0) == ()
+    assert len(book.firing(2.0)) == 1
 
 
 def test_fields_that_a_later_alertmanager_adds_are_passed_over(book: AlertBook):
@@ -242,11 +332,11 @@ near_bodies = st.fixed_dictionaries(
 @given(st.binary(max_size=64) | json_values.map(lambda v: json.dumps(v).encode()) | near_bodies)
 def test_no_body_does_anything_but_parse_or_be_refused(raw: bytes):
     try:
-        alerts = parse(raw)
+        news = parse(raw).news
     except WebhookError:
         return
-    assert all(firing.alert for firing, _ in alerts)
-    assert all(f.version or f.action is Action.NONE for f, _ in alerts)
+    assert all(firing.alert for firing, _ in news)
+    assert all(f.version or f.action is Action.NONE for f, _ in news)
 
 
 def test_fingerprints_do_not_depend_on_order_and_do_on_content():

@@ -3,24 +3,16 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from alerts.evaluator import (
-    Evaluator,
-    Phase,
-    Standing,
-    advance,
-    cache_is_crossed,
-    faults_are_crossed,
-    latency_is_crossed,
-    prometheus_is_silent,
-)
+from alerts.evaluator import Evaluation, Evaluator, prometheus_is_silent
 from alerts.firing import Firing
-from alerts.policy import AlertName
+from alerts.interim import machinery, table_rules
+from alerts.policy import AlertName, policy
+from alerts.witness import PROMETHEUS_ONLY
 from monitors.cache_table import CacheSummary
+from monitors.contract import Level, Observed, ResidentStatus
 from monitors.fault_table import FaultRow, FaultTable
-from monitors.labels import Action, Fault, Milestone, Outcome
+from monitors.labels import Action, Fault, Milestone, Outcome, ResidentState
 from monitors.latency_table import LatencyRow, LatencyTable
 from monitors.redlines import AlertLines, FaultLines, LatencyLines, RedLines
 from monitors.tables import Tables, lines_shown, windows
@@ -29,7 +21,24 @@ LINES = RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count
 WALL = 1_800_000_000.0
 
 
-def cache(hit_rate: float | None = 0.8, gpu_mem_gb: float = 26.0) -> CacheSummary:
+def resident(name: str, state: ResidentState, weight: int, version: str = "") -> ResidentStatus:
+    return ResidentStatus(
+        name=name, version=version or f"of-{name}", state=state, weight=weight, level=Level(),
+        min_pool_epoch=1,
+    )  # fmt: skip
+
+
+def observed(*residents: ResidentStatus) -> Observed:
+    return Observed(
+        incarnation="g", leader_epoch=1, route_epoch=1, stable="b", canary="a", canary_weight=0,
+        lease_left_s=0.0, residents=residents,
+    )  # fmt: skip
+
+
+SERVED = observed(resident("b", ResidentState.READY, 0))
+
+
+def cache(hit_rate: float | None = 0.8, gpu_mem_gb: float | None = 26.0) -> CacheSummary:
     return CacheSummary(version="v1", hit_rate=hit_rate, gpu_mem_gb=gpu_mem_gb)
 
 
@@ -75,18 +84,19 @@ class Clock:
     """Ticks an evaluator once a second."""
 
     def __init__(self, lines: RedLines = LINES) -> None:
-        self.evaluator = Evaluator(lines)
+        self.evaluator = Evaluator(table_rules(lines), machinery(lines), lines)
         self.now = 0.0
 
-    def tick(self, seen: Tables | None) -> tuple[Firing, ...] | None:
-        firing = self.evaluator.tick(seen, self.now, WALL + self.now)
+    def look(self, seen: Tables | None, observed: Observed | None = SERVED) -> Evaluation:
+        evaluation = self.evaluator.tick(seen, observed, self.now, WALL + self.now)
         self.now += 1.0
-        return firing
+        return evaluation
 
-    def names(self, seen: Tables) -> set[str]:
-        firing = self.tick(seen)
-        assert firing is not None
-        return {each.alert for each in firing}
+    def tick(self, seen: Tables | None) -> tuple[Firing, ...]:
+        return self.look(seen).firing
+
+    def names(self, seen: Tables | None, observed: Observed | None = SERVED) -> set[str]:
+        return {each.alert for each in self.look(seen, observed).firing}
 
 
 # ---------------------------------------------------------------- the three comparisons
@@ -97,10 +107,12 @@ class Clock:
         (0.900, 25.1, False),
         (0.899, 25.0, False),
         (None, 90.0, False),
+        (0.5, None, False),
     ],
 )
-def test_the_cache_line_needs_both_conditions(hit_rate, gpu_mem_gb: float, crossed: bool):
-    assert cache_is_crossed(cache(hit_rate, gpu_mem_gb), LINES.cache) is crossed
+def test_the_cache_line_needs_both_conditions(hit_rate, gpu_mem_gb, crossed: bool):
+    pending = Clock().look(tables(cache_summary=(cache(hit_rate, gpu_mem_gb),))).pending
+    assert bool(pending) is crossed
 
 
 @pytest.mark.parametrize(
@@ -108,7 +120,8 @@ def test_the_cache_line_needs_both_conditions(hit_rate, gpu_mem_gb: float, cross
     [(20, 1, True), (19, 19, False), (100, 1, False), (100, 2, True), (0, 0, False)],
 )
 def test_the_latency_line_is_a_share_with_a_minimum(requests: int, overdue: int, crossed: bool):
-    assert latency_is_crossed(latency(requests, overdue), LINES.latency) is crossed
+    names = Clock().names(tables(latency=(latency(requests, overdue),)))
+    assert (AlertName.LATENCY_DEGRADE in names) is crossed
 
 
 @pytest.mark.parametrize(
@@ -116,36 +129,10 @@ def test_the_latency_line_is_a_share_with_a_minimum(requests: int, overdue: int,
     [(20, 1, True), (19, 19, False), (200, 1, False), (10_000, 51, True), (0, 0, False)],
 )
 def test_the_fault_line_is_a_share_of_the_ring(requests: int, faulted: int, crossed: bool):
-    assert faults_are_crossed(faults(requests, faulted), LINES.faults) is crossed
-
-
-# ---------------------------------------------------------------- inactive, pending, firing
-def test_a_crossing_fires_when_it_has_lasted_and_not_a_second_before():
-    standing = None
-    for second in range(30):
-        standing = advance(standing, True, 30.0, float(second), WALL + second)
-        assert standing == Standing(Phase.PENDING, 0.0, WALL)
-    assert advance(standing, True, 30.0, 30.0, WALL + 30) == Standing(Phase.FIRING, 0.0, WALL)
-
-
-def test_one_tick_inside_the_line_starts_again():
-    standing = advance(None, True, 30.0, 0.0, WALL)
-    standing = advance(standing, False, 30.0, 29.0, WALL)
-    assert standing is None
-    assert advance(standing, True, 30.0, 30.0, WALL + 30) == Standing(
-        Phase.PENDING, 30.0, WALL + 30
-    )
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.booleans(), max_size=60), st.integers(0, 8))
-def test_it_fires_exactly_while_the_last_seconds_were_all_crossed(crossed: list[bool], for_s: int):
-    standing = None
-    for now, each in enumerate(crossed):
-        standing = advance(standing, each, float(for_s), float(now), WALL)
-        last = crossed[max(0, now - for_s) : now + 1]
-        fires = standing is not None and standing.phase is Phase.FIRING
-        assert fires == (len(last) == for_s + 1 and all(last))
+    clock = Clock()
+    clock.tick(tables(faults=(faults(requests, faulted, finished=1),)))
+    names = clock.names(tables(faults=(faults(requests, faulted, finished=2),)))
+    assert (AlertName.FAULT_RATE in names) is crossed
 
 
 # ---------------------------------------------------------------- over the tables
@@ -153,9 +140,10 @@ def test_the_cache_alert_fires_after_its_hold_as_prometheus_would_label_it():
     clock = Clock()
     for _ in range(30):
         assert clock.tick(tables(cache_summary=(cache(),))) == ()
-    (firing,) = clock.tick(tables(cache_summary=(cache(),))) or ()
+    (firing,) = clock.tick(tables(cache_summary=(cache(),)))
     assert (firing.action, firing.version) == (Action.QUANTISE_KV, "v1")
-    assert firing.starts_at == WALL
+    assert firing.starts_at == WALL + 30  # as Prometheus tells Alertmanager
+    assert firing.summary.startswith("Cache hit rate of v1 is 80%, below 90 % with more than")
     assert firing.labels == {
         "alertname": AlertName.CACHE_BELOW_FLOOR,
         "severity": "action",
@@ -170,7 +158,7 @@ def test_the_latency_alert_fires_on_the_tables_own_window_and_at_once():
     assert clock.names(tables(latency=(latency(100, 1),))) == set()
     assert clock.names(tables(latency=(latency(100, 2),))) == {AlertName.LATENCY_DEGRADE}
     assert clock.names(tables(latency=(latency(0, 0),))) == set()
-    (firing,) = clock.tick(tables(latency=(latency(25, 25, Milestone.FIRST_AUDIO_PACKET),))) or ()
+    (firing,) = clock.tick(tables(latency=(latency(25, 25, Milestone.FIRST_AUDIO_PACKET),)))
     assert firing.labels["milestone"] == "first_audio_packet"
 
 
@@ -228,7 +216,7 @@ def test_tables_that_cannot_be_read_are_unknown_and_every_hold_starts_again():
     clock = Clock()
     for _ in range(29):
         clock.tick(tables(cache_summary=(cache(),)))
-    assert clock.tick(None) is None
+    assert clock.look(None).watched is False
     for _ in range(30):
         assert clock.tick(tables(cache_summary=(cache(),))) == ()
     assert clock.names(tables(cache_summary=(cache(),))) == {AlertName.CACHE_BELOW_FLOOR}
@@ -241,6 +229,115 @@ def test_a_version_that_is_gone_no_longer_fires():
     assert clock.names(tables()) == set()
 
 
-@pytest.mark.parametrize(("age_s", "silent"), [(None, True), (20.0, False), (20.1, True)])
+# ---------------------------------------------------------------- over the machinery
+def test_a_data_plane_that_shows_nothing_is_told_after_a_while():
+    clock = Clock()
+    for _ in range(10):
+        assert clock.names(None, None) == set()
+    assert clock.names(None, None) == {AlertName.DATA_PLANE_DOWN}
+    assert clock.names(tables()) == set()
+
+
+@pytest.mark.parametrize(
+    ("residents", "down"),
+    [
+        ([resident("b", ResidentState.READY, 100)], []),
+        ([resident("b", ResidentState.DEAD, 0)], ["of-b"]),
+        ([resident("a", ResidentState.DEAD, 0)], []),
+        ([resident("a", ResidentState.LOADING, 5)], ["of-a"]),
+        (
+            [
+                resident("a", ResidentState.DEAD, 5, "v"),
+                resident("b", ResidentState.READY, 95, "v"),
+            ],
+            [],
+        ),
+    ],
+)
+def test_a_resident_that_should_serve_and_is_not_ready_is_down(residents, down: list[str]):
+    clock = Clock()
+    for _ in range(10):
+        assert clock.names(tables(), observed(*residents)) == set()
+    firing = clock.look(tables(), observed(*residents)).firing
+    assert [each.version for each in firing if each.alert == AlertName.RESIDENT_DOWN] == down
+
+
+def test_residents_that_cannot_be_seen_are_not_known_to_be_down():
+    clock = Clock()
+    dead = observed(resident("b", ResidentState.DEAD, 100))
+    for _ in range(10):
+        clock.look(tables(), dead)
+    assert AlertName.RESIDENT_DOWN not in clock.names(tables(), None)
+    assert AlertName.RESIDENT_DOWN not in clock.names(tables(), dead)
+
+
+def test_an_action_that_does_not_help_exhausts_the_ladder():
+    clock, slow = Clock(), tables(latency=(latency(25, 25),))
+    held = LINES.ladder.dwell_s * 3
+    for _ in range(int(held)):
+        assert clock.names(slow) == {AlertName.LATENCY_DEGRADE}
+    found = clock.look(slow)
+    exhausted = [each for each in found.firing if each.alert == AlertName.LADDER_EXHAUSTED]
+    assert [each.version for each in exhausted] == ["v1"]
+
+
+def test_a_version_with_weight_and_no_answers_has_no_traffic():
+    clock = Clock()
+    sent = observed(resident("b", ResidentState.READY, 100, "v1"))
+
+    def second(finished: int) -> set[str]:
+        return clock.names(tables(faults=(faults(100, 0, finished=finished),)), sent)
+
+    for served in range(100):
+        second(100 + served)
+    for _ in range(29 + int(LINES.rollout.bake_s)):
+        assert second(200) == set()
+    second(200)
+    assert second(200) == {AlertName.NO_TRAFFIC}
+    assert second(201) == set()
+
+
+def test_requests_that_finish_without_a_measured_output_are_no_data():
+    clock = Clock()
+    for finished in range(330):
+        row = faults(100, 0, finished=100 + finished)
+        assert clock.names(tables(faults=(row,), latency=(latency(9, 0),))) == set(), finished
+    row = faults(100, 0, finished=1_000)
+    firing = clock.look(tables(faults=(row,), latency=(latency(9, 0),))).firing
+    (blind,) = [each for each in firing if each.alert == AlertName.NO_DATA]
+    assert (blind.version, blind.labels["table"]) == ("v1", "latency")
+
+
+def test_no_resident_at_all_is_no_data():
+    clock = Clock()
+    for _ in range(30):
+        assert clock.names(tables(), observed()) == set()
+    assert clock.names(tables(), observed()) == {AlertName.NO_DATA}
+
+
+def test_every_alert_is_evaluated_here_or_it_is_said_why_not():
+    evaluated = set(Clock().evaluator.watched)
+    assert evaluated.isdisjoint(PROMETHEUS_ONLY)
+    assert evaluated | set(PROMETHEUS_ONLY) == {alert.name for alert in policy(LINES)}
+
+
+# ---------------------------------------------------------------- when to take over
+def test_what_is_decided_was_watched_for_as_long_as_its_line_must_be_crossed():
+    clock = Clock()
+    assert AlertName.LATENCY_DEGRADE in clock.look(tables()).decided
+    for _ in range(29):
+        assert AlertName.CACHE_BELOW_FLOOR not in clock.look(tables()).decided
+    assert AlertName.CACHE_BELOW_FLOOR in clock.look(tables()).decided
+    assert AlertName.CACHE_BELOW_FLOOR not in clock.look(None).decided
+
+
+def test_it_says_when_the_first_pending_alert_is_due():
+    clock = Clock()
+    assert clock.look(tables()).due is None
+    clock.look(tables(cache_summary=(cache(),)))
+    assert clock.look(tables(cache_summary=(cache(),))).due == 1.0 + LINES.cache.hold_s
+
+
+@pytest.mark.parametrize(("age_s", "silent"), [(None, True), (30.0, False), (30.1, True)])
 def test_prometheus_is_silent_without_a_recent_heartbeat(age_s: float | None, silent: bool):
     assert prometheus_is_silent(age_s, AlertLines()) is silent

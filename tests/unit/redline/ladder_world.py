@@ -12,7 +12,9 @@ from monitors.labels import Milestone
 from monitors.latency_table import LatencyRow
 from monitors.redlines import LatencyLines, RedLines
 from monitors.tables import Tables, lines_shown, windows
+from redline.control.alert_watch import AlertWatch
 from redline.control.ladder_keeper import LadderKeeper
+from redline.control.rounds import Rounds
 from rollout.dataplane import Refused
 from tests.support.sim_dataplane import Clock, SimDataPlane
 from tests.support.webhook import webhook
@@ -57,7 +59,7 @@ class Disk(Journal):
 
 
 class World:
-    """A keeper, its clock, and what it can see: alerts, tables, a data plane."""
+    """A control loop, its clock, and what it can see: alerts, tables, a data plane."""
 
     def __init__(self, folder: Path, *, prometheus: bool = True) -> None:
         self.clock = Clock()
@@ -65,27 +67,24 @@ class World:
         self.path = folder / "j.db"
         self.journal = Disk(self.path, wall=self.clock)
         self.book = AlertBook(LINES.alerts)
-        self.tables: Tables | None = None
+        self.tables: Tables | None = hung(0)
         self.moves: list[Move] = []
         self.prometheus = prometheus
         self.epoch = 0
-        self.keeper = self.lead()
+        self.lead()
 
-    def lead(self) -> LadderKeeper:
+    def lead(self) -> None:
         """A new leader, which knows only the journal."""
         self.epoch += 1
-        return LadderKeeper(
-            self.journal,
-            self.plane,
-            self._read_tables,
-            self.book,
-            LINES,
-            self.epoch,
-            prometheus=self.prometheus,
-            on_move=self.moves.append,
-            clock=self.clock,
-            wall=self.clock,
-        )
+        self.watch = AlertWatch(
+            self.journal, self.book, LINES, self.epoch,
+            prometheus=self.prometheus, clock=self.clock, wall=self.clock,
+        )  # fmt: skip
+        self.keeper = LadderKeeper(
+            self.journal, self.plane, LINES, self.epoch,
+            on_move=self.moves.append, clock=self.clock, wall=self.clock,
+        )  # fmt: skip
+        self.rounds = Rounds(self.plane, self._read_tables, self.watch, self.keeper, lambda _: None)
 
     async def _read_tables(self) -> Tables | None:
         return self.tables
@@ -100,7 +99,7 @@ class World:
         end = self.clock() + count
         while self.clock() < end:
             self.hear(*alerts, version=version)
-            await self.keeper.tick()
+            await self.rounds.once()
             self.clock.advance(1.0)
 
     def level(self, name: str) -> Level:

@@ -46,7 +46,8 @@ def status(**more: Any) -> ControlStatus:
     )
     given: dict[str, Any] = {
         "wall": 0.0, "pid": 1, "leader_epoch": 3, "rule_source": "prometheus",
-        "ladder_mode": Mode.LIVE, "watchdog_age_s": 1.0, "firing": (),
+        "ladder_mode": Mode.LIVE, "watchdog_age_s": 1.0, "firing": (), "pending": (),
+        "watched": True,
         "data_plane": Observed(
             incarnation="i", leader_epoch=3, route_epoch=2, stable="b", canary="a",
             canary_weight=5, lease_left_s=9.0, residents=residents,

