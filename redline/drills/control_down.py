@@ -13,7 +13,7 @@ from redline.drills.watch import Sight
 from redline.processes import NotOurs, send
 
 CONTROL_PLANE = "control plane"
-DOWN, LEASE, LED, KEPT = "down", "lease", "led", "kept"
+DOWN, LEASE, AWAKE, LED, KEPT = "down", "lease", "awake", "led", "kept"
 _LOOK_S = 3.0  # at what must not change under a new leader: a few of its ticks
 
 
@@ -62,7 +62,8 @@ def _held(stage: Stage, hold_s: float, led_by: int) -> None:
             ended = Step(LEASE, "the canary's weight is 0", lease_s + stage.bounds.effect_s(), DOWN)
             stage.expect((ended, _no_canary))
         stage.pause(hold_s - (time.time() - began), f"holds the {CONTROL_PLANE}")
-    led = Step(LED, "it goes on, and leads", stage.bounds.led_again_s() + hold_s, DOWN)
+    stage.act(AWAKE, f"the {CONTROL_PLANE} goes on")
+    led = Step(LED, "it leads", stage.bounds.led_again_s(), AWAKE)
     stage.expect((led, later_than(time.time(), signs.leads(newer_than=led_by - 1))))
 
 

@@ -4,11 +4,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from alerts.firing import Source
 from alerts.ladder import Part
 from alerts.policy import AlertName
+from alerts.rule import Rule
 from monitors.contract import DrillKind, KvRung, ResidentStatus
 from monitors.rungs import shown
 from redline.drills import signs
+from redline.drills.bounds import Bounds
 from redline.drills.stage import Awaited, CannotRun, Stage
 from redline.drills.timeline import BREACH, Step
 from redline.drills.traffic import Kind, Probe
@@ -80,18 +83,14 @@ def broken(stage: Stage, breach: Breach, name: str) -> Generator[None]:
 
 # ---------------------------------------------------------------- what the runbook says
 def answered(stage: Stage, breach: Breach, version: str) -> tuple[Awaited, ...]:
-    """From the breach to the level, by whoever evaluates the rules now."""
-    bounds, alert = stage.bounds, breach.alert
-    source = stage.control().rule_source
-    heard = WEBHOOK if source == "prometheus" else FIRING
-    for_s = stage.for_s(alert)
-    begun = (
-        Step(BREACH, f"{alert} holds in the tables", bounds.breach_s()),
-        signs.breach(alert, version, stage.lines),
-    )
+    """From the breach to the level, by whoever evaluates the rules now; the breach comes first."""
+    bounds, rule = stage.bounds, stage.rule(breach.alert)
+    seen = Step(BREACH, f"{breach.alert} holds in the tables", bounds.breach_s())
+    by_prometheus = stage.control().rule_source == Source.PROMETHEUS
+    known = WEBHOOK if by_prometheus else FIRING
     acted: tuple[Awaited, ...] = (
         (
-            Step(ACTION, f"the ladder lowers {breach.part} of {version}", bounds.action_s(), heard),
+            Step(ACTION, f"the ladder lowers {breach.part} of {version}", bounds.action_s(), known),
             signs.lowered(breach.part, version),
         ),
         (
@@ -99,25 +98,32 @@ def answered(stage: Stage, breach: Breach, version: str) -> tuple[Awaited, ...]:
             signs.held(breach.part, version),
         ),
     )
-    if source != "prometheus":
-        fires = Step(FIRING, f"{alert} fires, by {source} rules", bounds.firing_s(for_s), BREACH)
-        return begun, (fires, signs.heard(alert, version, source)), *acted
+    alerted = _by_prometheus if by_prometheus else _by_the_control_plane
+    return (seen, signs.breach(rule, version)), *alerted(bounds, rule, version), *acted
+
+
+def _by_prometheus(bounds: Bounds, rule: Rule, version: str) -> tuple[Awaited, ...]:
+    name = rule.name
     return (
-        begun,
         (
-            Step(PENDING, f"Prometheus sees {alert}", bounds.pending_s(), BREACH),
-            signs.pending(alert, version),
+            Step(PENDING, f"Prometheus sees {name}", bounds.pending_s(), BREACH),
+            signs.pending(name, version),
         ),
         (
-            Step(FIRING, f"{alert} fires at Alertmanager", bounds.firing_s(for_s), BREACH),
-            signs.firing(alert, version),
+            Step(FIRING, f"{name} fires at Alertmanager", bounds.firing_s(rule.for_s), BREACH),
+            signs.firing(name, version),
         ),
         (
             Step(WEBHOOK, "the control plane is told", bounds.webhook_s(), FIRING),
-            signs.heard(alert, version, source),
+            signs.heard(name, version),
         ),
-        *acted,
     )
+
+
+def _by_the_control_plane(bounds: Bounds, rule: Rule, version: str) -> tuple[Awaited, ...]:
+    what = f"{rule.name} fires, by the control plane's own rules"
+    fires = Step(FIRING, what, bounds.firing_s(rule.for_s), BREACH)
+    return ((fires, signs.heard(rule.name, version)),)
 
 
 def recovered(stage: Stage, breach: Breach, version: str) -> tuple[Awaited, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from alerts.firing import Source
 from alerts.ladder import Part
 from redline.drills import engine, signs
 from redline.drills.engine import EFFECT
@@ -22,14 +23,14 @@ EMBEDDED, BACK = "embedded", "back"
 def silent(stage: Stage, process: str) -> None:
     """No Watchdog comes: the control plane evaluates itself, and a breach is still answered."""
     control = stage.control()
-    if control.rule_source != "prometheus":
+    if control.rule_source != Source.PROMETHEUS:
         raise CannotRun(f"the rules are evaluated by {control.rule_source} already, not Prometheus")
     breach = engine.slow(stage)
     stable, mark = engine.at_full(stage, breach), stage.process(process)
     stage.begin(f"{process} is stopped (process {mark.pid})")
     with held_still(stage, process):
         taken_over = Step(EMBEDDED, "the control plane evaluates itself", stage.bounds.embedded_s())
-        stage.expect((taken_over, signs.evaluates("embedded")))
+        stage.expect((taken_over, signs.evaluates(Source.EMBEDDED)))
         with engine.broken(stage, breach, stable.name):
             (begun, sign), *rest = engine.answered(stage, breach, stable.version)
             stage.expect((replace(begun, since=EMBEDDED), sign), *rest)
@@ -38,7 +39,7 @@ def silent(stage: Stage, process: str) -> None:
         BACK, f"{process} goes on: it evaluates again", stage.bounds.heard_again_s(), EFFECT
     )
     with stage.traffic.going_on(engine.light(stage)):
-        stage.expect((back, later_than(going_on, signs.evaluates("prometheus"))))
+        stage.expect((back, later_than(going_on, signs.evaluates(Source.PROMETHEUS))))
     if stage.recovery:
         engine.recover(stage, breach, stable.version)
     moved_once(stage, breach.part, stable.version)

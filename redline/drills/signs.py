@@ -3,12 +3,17 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from alerts.evaluator import cache_is_crossed, latency_is_crossed
+import msgspec
+
+from alerts.columns import Row, rows_of
+from alerts.firing import NEWS, AlertNews, Source
 from alerts.ladder import Part
-from alerts.policy import AlertName
+from alerts.rule import Rule
+from monitors.cache_table import CacheSummary
 from monitors.contract import Level, ResidentStatus
-from monitors.redlines import RedLines
-from monitors.tables import Tables
+from monitors.fault_table import FaultRow
+from monitors.latency_table import LatencyRow
+from monitors.tables import Lines
 from redline.control.api import JournalLine
 from redline.control.ladder_keeper import MOVED
 from redline.drills.timeline import Mark
@@ -21,29 +26,28 @@ JOURNAL, PROMETHEUS, ALERTMANAGER = "journal", "Prometheus", "Alertmanager"
 
 
 # ---------------------------------------------------------------- what the tables show
-def breach(alert: AlertName, version: str, lines: RedLines) -> Sign:
-    """The first table whose row crosses the line of the alert."""
+def breach(rule: Rule, version: str) -> Sign:
+    """The first tables in which the rule holds."""
 
     def sign(sight: Sight) -> Mark | None:
-        if sight.tables is None:
-            return None
-        told = _crossed(alert, sight.tables, version, lines)
-        return None if told is None else Mark(sight.tables.wall, told, TABLES)
+        rows = () if sight.tables is None else rows_of(sight.tables, rule.table)
+        for row in rows:
+            if sight.tables is not None and row.version == version and rule.holds(row):
+                return Mark(sight.tables.wall, _row(row, sight.tables.lines), TABLES)
+        return None
 
     return sign
 
 
-def _crossed(alert: AlertName, tables: Tables, version: str, lines: RedLines) -> str | None:
-    if alert is AlertName.LATENCY_DEGRADE:
-        for row in tables.latency:
-            if row.version == version and latency_is_crossed(row, lines.latency):
-                late = f"{lines.latency.degrade_s * 1000:.0f} ms to {row.milestone}"
-                return f"{row.over_share:.0%} of {row.requests} requests past {late}"
-    else:
-        for row in tables.cache_summary:
-            if row.version == version and cache_is_crossed(row, lines.cache):
-                return f"hit rate {row.hit_rate:.1%}, {_megabytes(row.gpu_mem_gb)} live"
-    return None
+def _row(row: Row, lines: Lines) -> str:
+    match row:
+        case CacheSummary():
+            return f"hit rate {row.hit_rate:.1%}, {_megabytes(row.gpu_mem_gb)} live"
+        case LatencyRow():
+            late = f"{lines.degrade_s * 1000:.0f} ms to {row.milestone}"
+            return f"{row.over_share:.0%} of {row.requests} requests past {late}"
+        case FaultRow():
+            return f"{row.faulted} of {row.requests} requests at fault"
 
 
 def live_gb(sight: Sight, version: str) -> float | None:
@@ -69,7 +73,7 @@ def _megabytes(gigabytes: float | None) -> str:
 
 
 # ---------------------------------------------------------------- alerts
-def pending(alert: AlertName, version: str) -> Sign:
+def pending(alert: str, version: str) -> Sign:
     """Prometheus has seen the breach."""
 
     def sign(sight: Sight) -> Mark | None:
@@ -81,7 +85,7 @@ def pending(alert: AlertName, version: str) -> Sign:
     return sign
 
 
-def firing(alert: AlertName, version: str) -> Sign:
+def firing(alert: str, version: str) -> Sign:
     """Alertmanager has it: by its own account of when it began to fire."""
 
     def sign(sight: Sight) -> Mark | None:
@@ -93,18 +97,28 @@ def firing(alert: AlertName, version: str) -> Sign:
     return sign
 
 
-def heard(alert: AlertName, version: str, source: str) -> Sign:
-    """The control plane knows that it fires, from `source`."""
+def heard(alert: str, version: str) -> Sign:
+    """The control plane has heard that it fires: the first that it journalled since the watch
+    began."""
 
     def sign(sight: Sight) -> Mark | None:
-        if sight.control is None or not _fires(sight, alert, version):
-            return None
-        return Mark(sight.control.wall, f"{alert} fires, told by {source}", CONTROL)
+        for news in _news(sight, alert, version):
+            if news.state == "firing":
+                return Mark(news.heard_at, f"{alert} fires, says {news.source}", JOURNAL)
+        return None
 
     return sign
 
 
-def resolved(alert: AlertName, version: str) -> Sign:
+def _news(sight: Sight, alert: str, version: str) -> Iterator[AlertNews]:
+    for line in sight.journal:
+        if line.kind == NEWS:
+            news = msgspec.convert(line.body, AlertNews)
+            if (news.alert, news.version) == (alert, version):
+                yield news
+
+
+def resolved(alert: str, version: str) -> Sign:
     """Nobody who answers says any more that it fires."""
 
     def sign(sight: Sight) -> Mark | None:
@@ -113,27 +127,27 @@ def resolved(alert: AlertName, version: str) -> Sign:
             return None
         if any(f(sight, alert, version) for f in (_in_prometheus, _in_alertmanager)):
             return None
-        return Mark(sight.wall, f"{alert} no longer fires", CONTROL)
+        return Mark(sight.wall, f"{alert} no longer fires", "all that answer")
 
     return sign
 
 
-def _fires(sight: Sight, alert: AlertName, version: str) -> bool:
+def _fires(sight: Sight, alert: str, version: str) -> bool:
     firing = None if sight.control is None else sight.control.firing
     return any(one.alert == alert and one.version == version for one in firing or ())
 
 
-def _in_prometheus(sight: Sight, alert: AlertName, version: str) -> PrometheusAlert | None:
+def _in_prometheus(sight: Sight, alert: str, version: str) -> PrometheusAlert | None:
     found = (one for one in sight.prometheus or () if _is(one.labels, alert, version))
     return min(found, key=lambda one: one.active_at, default=None)
 
 
-def _in_alertmanager(sight: Sight, alert: AlertName, version: str) -> AlertmanagerAlert | None:
+def _in_alertmanager(sight: Sight, alert: str, version: str) -> AlertmanagerAlert | None:
     found = (one for one in sight.alertmanager or () if _is(one.labels, alert, version))
     return min(found, key=lambda one: one.starts_at, default=None)
 
 
-def _is(labels: dict[str, str], alert: AlertName, version: str) -> bool:
+def _is(labels: dict[str, str], alert: str, version: str) -> bool:
     return labels.get("alertname") == alert and labels.get("version") == version
 
 
@@ -198,8 +212,8 @@ def _level(part: Part, version: str, wanted: Callable[[int], bool]) -> Sign:
 
 
 # ---------------------------------------------------------------- who evaluates, who leads
-def evaluates(source: str) -> Sign:
-    """The rules are evaluated by `prometheus`, or `embedded`."""
+def evaluates(source: Source) -> Sign:
+    """Who evaluates the rules."""
 
     def sign(sight: Sight) -> Mark | None:
         if sight.control is None or sight.control.rule_source != source:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from alerts.interim import table_rules
 from alerts.ladder import Move, Part, rebuild
-from alerts.policy import AlertName, policy
+from alerts.policy import AlertName
+from alerts.rule import Rule
 from monitors.contract import DrillKind, Observed, ResidentStatus
 from monitors.redlines import RedLines
 from redline import inject
@@ -84,9 +86,9 @@ class Stage:
                 "the machine and the state folder that `redline up` runs in"
             ) from None
 
-    def for_s(self, alert: AlertName) -> float:
-        """How long the alert's condition must hold."""
-        return next(one.for_s for one in policy(self.lines) if one.name == alert)
+    def rule(self, alert: AlertName) -> Rule:
+        """The alert as the rule over tables that it is."""
+        return next(rule for rule in table_rules(self.lines) if rule.name == alert)
 
     def dwell_s(self, part: Part, version: str) -> float:
         """How long the ladder now stays on a rung once it is quiet: relapses have doubled it."""

@@ -153,7 +153,8 @@ def test_a_frozen_ladder_fails_the_drill_with_the_reason(stack: RunningStack) ->
     assert held.step("webhook")["wall"] is not None
     assert held.step("action")["wall"] is None
     assert "the ladder is frozen" in held.report["instead"][0]
-    assert any("RedlineLatencyDegrade tiny-omni-1" in line for line in held.report["instead"])
+    assert held.report["instead"][1].startswith("fires: ")
+    assert "tiny-omni-1: ready, 100 % of new sessions, level full" in held.report["instead"]
     wait_until(lambda: stack.get("control", "/api/status")["firing"] == [], 30)
     wait_until(lambda: stack.resident("b")["level"]["media"] == 0, 30)
 
