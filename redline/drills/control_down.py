@@ -14,7 +14,8 @@ from redline.processes import NotOurs, send
 
 CONTROL_PLANE = "control plane"
 DOWN, LEASE, AWAKE, LED, KEPT = "down", "lease", "awake", "led", "kept"
-_LOOK_S = 3.0  # at what must not change under a new leader: a few of its ticks
+_LOOK_S = 2.0  # at what must not change under a new leader: a few of its ticks
+_SPARE_S = _LOOK_S + 3.0  # of the dwell, for all but the hold
 
 
 def control_down(stage: Stage, hold_s: float | None) -> None:
@@ -24,6 +25,7 @@ def control_down(stage: Stage, hold_s: float | None) -> None:
     if led_by is None:
         raise CannotRun("this control plane stands by: ask the one that leads")
     stage.process(CONTROL_PLANE)  # before anything is broken
+    _require_short(hold_s, stage.dwell_s(breach.part, stable.version))
     stage.begin(f"every step of {stable.version} takes {breach.amount:g} s longer")
     with engine.broken(stage, breach, stable.name):
         stage.expect(*engine.answered(stage, breach, stable.version))
@@ -40,6 +42,15 @@ def control_down(stage: Stage, hold_s: float | None) -> None:
     if stage.recovery:
         engine.recover(stage, breach, stable.version)
     moved_once(stage, breach.part, stable.version)
+
+
+def _require_short(hold_s: float | None, dwell_s: float) -> None:
+    """Raises `CannotRun` where the level may rightly be given back before it is looked at."""
+    if hold_s is not None and hold_s > dwell_s - _SPARE_S:
+        raise CannotRun(
+            f"--hold {hold_s:g} is too long to tell: once it is quiet for {dwell_s:g} s the level "
+            f"is given back; choose at most {dwell_s - _SPARE_S:g}"
+        )
 
 
 def _killed(stage: Stage, led_by: int) -> None:

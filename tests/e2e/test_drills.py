@@ -21,30 +21,13 @@ from redline.drills.lock import only_drill_in
 from redline.settings import find_stack
 from tests.support.stack import CLI, RunningStack, start_stack, stop_stack, wait_until
 
-# Windows, holds and leases are short, so that a drill takes seconds; the lines are moved out, so
-# that nothing but a drill crosses them on a busy machine. A relapse doubles no dwell: every drill
-# here comes soon after the last.
-LINES = """
-cache: {gpu_mem_gb: 0.012, hold_s: 2}
-latency: {first_packet_s: 1.0, degrade_s: 1.5, min_count: 4, window_s: 4}
-ladder: {dwell_s: 8, max_dwell_s: 16, relapse_s: 0.1, lease_s: 30}
-rollout: {bake_s: 300, drain_s: 5}
-alerts: {heartbeat_s: 1, heartbeat_silence_s: 5}
-"""
 RUNNING = psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP
 POOL_SHARE = 0.3  # of the pool, pinned to weigh a page: below the memory line
 
 
 @pytest.fixture(scope="module")
-def lines_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("lines") / "redline.yaml"
-    path.write_text(LINES)
-    return path
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory, lines_file: Path) -> Iterator[RunningStack]:
-    running = start_stack(tmp_path_factory.mktemp("stack"), lines_file)
+def stack(tmp_path_factory: pytest.TempPathFactory, drill_lines: Path) -> Iterator[RunningStack]:
+    running = start_stack(tmp_path_factory.mktemp("stack"), drill_lines)
     try:
         yield running
     finally:
@@ -262,7 +245,16 @@ def test_a_silent_watchdog_leaves_breaches_answered(stack: RunningStack, name: s
 
 
 @pytest.mark.slow
-def test_a_control_plane_that_hangs_leaves_serving_unbroken(stack: RunningStack) -> None:
-    held = drill(stack, "control-down", "--hold", "12")
-    assert held.report["answered"]
+def test_while_the_control_plane_hangs_the_canary_loses_its_share_and_the_stable_one_serves(
+    stack: RunningStack,
+) -> None:
+    refused = drill(stack, "control-down", "--hold", "60", code=2)
+    assert "choose at most 5" in refused.said
+    stack.cli("rollout", "start", "--weight", "20")
+    wait_until(lambda: stack.resident("a")["weight"] == 20, 20)
+    held = drill(stack, "control-down", "--hold", "5")
     assert held.report["requests_failed"] == 0
+    assert held.step("lease")["took_s"] > 1.0
+    down, lease, awake, led = held.walls("down", "lease", "awake", "led")
+    assert down < lease < awake < led
+    stack.cli("rollout", "rollback")

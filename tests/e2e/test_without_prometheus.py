@@ -9,9 +9,9 @@ from tests.support.stack import CLI, start_stack, stop_stack
 
 
 def test_without_prometheus_the_control_plane_evaluates_the_action_rules(
-    tmp_path: Path, lines_file: Path
+    tmp_path: Path, drill_lines: Path
 ) -> None:
-    stack = start_stack(tmp_path, lines_file, path=str(Path(sys.executable).parent))
+    stack = start_stack(tmp_path, drill_lines, path=str(Path(sys.executable).parent))
     try:
         assert "rules are not evaluated yet" in stack.output.read_text()
         assert "prometheus" not in stack.urls
