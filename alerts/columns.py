@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 
 from alerts.promql import select
@@ -18,6 +19,14 @@ _BY_VERSION = (Label.VERSION,)
 _BY_MILESTONE = (Label.VERSION, Label.MILESTONE)
 
 
+class ColumnUnit(StrEnum):
+    """What a column is in."""
+
+    SHARE = "share"  # from 0 to 1
+    GB = "GB"
+    COUNT = "count"
+
+
 class UnknownColumn(ValueError):
     """A column that no rule may compare; the message says which one to use instead."""
 
@@ -26,14 +35,25 @@ class UnknownColumn(ValueError):
 class Column:
     """One column: `series` is the PromQL that gives the same value, with just these `labels`.
 
-    `scale`: units of the series in one unit of the column, as bytes in a GB.
+    `meaning`: the column in words, with red lines by name in braces.
     """
 
     table: Table
     name: str
+    meaning: str
+    unit: ColumnUnit
     series: str
     labels: tuple[Label, ...]
-    scale: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """Units of the series in one unit of the column: bytes in a GB."""
+        return GB if self.unit is ColumnUnit.GB else 1.0
+
+    @property
+    def most(self) -> float | None:
+        """No value is above it; none is below 0."""
+        return 1.0 if self.unit is ColumnUnit.SHARE else None
 
     def read(self, row: Row) -> float | None:
         """The value in a row of the table. None is unknown."""
@@ -62,18 +82,6 @@ def _by_version(metric: Metric, *matchers: str) -> str:
     return f"sum by ({Label.VERSION}) ({select(metric, *matchers)})"
 
 
-def _cache(name: str, series: str, scale: float = 1.0) -> Column:
-    return Column(Table.CACHE, name, series, _BY_VERSION, scale)
-
-
-def _latency(name: str, series: str) -> Column:
-    return Column(Table.LATENCY, name, series, _BY_MILESTONE)
-
-
-def _faults(name: str, series: str) -> Column:
-    return Column(Table.FAULTS, name, series, _BY_VERSION)
-
-
 def _ring(mark: Mark) -> str:
     return _by_version(catalog.FAULT_WINDOW_FAULTED, f'{Label.MARK}="{mark}"')
 
@@ -82,20 +90,59 @@ def _bound(end: str) -> str:
     return _by_version(catalog.FAULT_WINDOW_BOUND, f'{Label.BOUND}="{end}"')
 
 
+_SHARE, _COUNT = ColumnUnit.SHARE, ColumnUnit.COUNT
+_REQUESTS = _by_version(catalog.FAULT_WINDOW_REQUESTS)
+_RING = "of the last {faults.window_requests} finished requests"
+
 COLUMNS: tuple[Column, ...] = (
-    _cache("hit_rate", recorded.HIT_RATE.name),
-    _cache("gpu_mem_gb", recorded.LIVE_BYTES_BY_VERSION.name, GB),
-    _latency("over_share", recorded.OVERDUE_SHARE.name),
-    _latency("slow_share", recorded.SLOW_SHARE.name),
-    _latency("requests", recorded.FIRST_OUTPUT_REQUESTS.name),
-    _faults("rate", recorded.FAULT_RATE.name),
-    _faults("rate_low", _bound("low")),
-    _faults("rate_high", _bound("high")),
-    _faults("requests", _by_version(catalog.FAULT_WINDOW_REQUESTS)),
-    _faults("faulted", _ring(Mark.HARD)),
-    _faults("soft", _ring(Mark.SOFT)),
-    _faults("input_only", _ring(Mark.INPUT_ONLY)),
-)
+    Column(Table.CACHE, "hit_rate", "cache hit rate", _SHARE, recorded.HIT_RATE.name, _BY_VERSION),
+    Column(
+        Table.CACHE, "gpu_mem_gb", "live KV", ColumnUnit.GB,
+        recorded.LIVE_BYTES_BY_VERSION.name, _BY_VERSION,
+    ),
+    Column(
+        Table.LATENCY, "over_share",
+        "share of requests past {latency.degrade_s}, answered or not,",
+        _SHARE, recorded.OVERDUE_SHARE.name, _BY_MILESTONE,
+    ),
+    Column(
+        Table.LATENCY, "slow_share",
+        "share of requests past {latency.first_packet_s}, answered or not,",
+        _SHARE, recorded.SLOW_SHARE.name, _BY_MILESTONE,
+    ),
+    Column(
+        Table.LATENCY, "requests", "count of requests in {latency.window_s}", _COUNT,
+        recorded.FIRST_OUTPUT_REQUESTS.name, _BY_MILESTONE,
+    ),
+    Column(
+        Table.FAULTS, "rate", f"faulted share {_RING}", _SHARE, recorded.FAULT_RATE.name,
+        _BY_VERSION,
+    ),
+    Column(
+        Table.FAULTS, "rate_low", "lower end of the fault rate's 95 % interval", _SHARE,
+        _bound("low"), _BY_VERSION,
+    ),
+    Column(
+        Table.FAULTS, "rate_high", "upper end of the fault rate's 95 % interval", _SHARE,
+        _bound("high"), _BY_VERSION,
+    ),
+    Column(
+        Table.FAULTS, "requests", "count of finished requests in the ring", _COUNT, _REQUESTS,
+        _BY_VERSION,
+    ),
+    Column(
+        Table.FAULTS, "faulted", f"count {_RING} that are faulted", _COUNT, _ring(Mark.HARD),
+        _BY_VERSION,
+    ),
+    Column(
+        Table.FAULTS, "soft", f"count {_RING} with a soft fault", _COUNT, _ring(Mark.SOFT),
+        _BY_VERSION,
+    ),
+    Column(
+        Table.FAULTS, "input_only", f"count {_RING} with a fault of the input alone", _COUNT,
+        _ring(Mark.INPUT_ONLY), _BY_VERSION,
+    ),
+)  # fmt: skip
 _BY_NAME = {(column.table, column.name): column for column in COLUMNS}
 
 # Quantiles are for looking at: Prometheus interpolates them between a histogram's bounds (ADR 4).

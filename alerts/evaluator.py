@@ -3,18 +3,22 @@
 The states of an alert are Prometheus' own (`alerts.states`), the comparisons are the rules'.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from alerts.alert import Alert
 from alerts.columns import Row, rows_of
+from alerts.compile import alerts
 from alerts.firing import Firing, Source
-from alerts.policy import AlertName
+from alerts.machinery import DEGRADING
+from alerts.names import AlertName
+from alerts.policy import Policy
 from alerts.rule import Rule
 from alerts.states import Standing, advance
 from alerts.summary import summarise
 from alerts.witness import Labels, Sight, Witness
 from monitors.contract import Observed
-from monitors.labels import Action, Milestone, Severity
+from monitors.labels import Milestone
 from monitors.latency_table import LatencyRow
 from monitors.metric import Label, Table
 from monitors.redlines import AlertLines, RedLines
@@ -24,19 +28,6 @@ from monitors.tables import Tables
 def prometheus_is_silent(heartbeat_age_s: float | None, lines: AlertLines) -> bool:
     """Whether to evaluate here: no Watchdog has come, or none for too long."""
     return heartbeat_age_s is None or heartbeat_age_s > lines.heartbeat_silence_s
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What the evaluator needs of an alert besides what crosses its line."""
-
-    name: str
-    for_s: float
-    keep_firing_s: float
-    severity: Severity
-    action: Action
-    summary: str
-    table: Table | None = None
 
 
 @dataclass(frozen=True)
@@ -57,25 +48,24 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class _Alive:
-    """A pending or firing alert, and the value that its summary tells."""
+    """A pending or firing alert, and what it says of itself."""
 
     standing: Standing
-    value: float | None  # of the first condition's series, when its line was last crossed
+    summary: str  # as of when its line was last crossed
 
 
-Crossed = Mapping[Labels, float | None]
+Crossed = Mapping[Labels, str]  # the summary of each alert whose line is crossed
 
 
 class Evaluator:
     """Looks once a tick, at all rules in their order. `watched`: the alerts that are evaluated."""
 
-    def __init__(
-        self, rules: Iterable[Rule], machinery: Iterable[Watched], lines: RedLines
-    ) -> None:
-        self._rules = tuple(rules)
-        self._witness = Witness(lines)
-        of_rules = [_watched(rule) for rule in self._rules]
-        self.watched = {each.name: each for each in (*of_rules, *machinery)}
+    def __init__(self, policy: Policy) -> None:
+        self._rules = policy.rules
+        self._witness = Witness(policy.lines)
+        here = {*(rule.name for rule in policy.rules), *self._witness.looks}
+        here.add(AlertName.LADDER_EXHAUSTED)
+        self.watched = {each.name: each for each in alerts(policy) if each.name in here}
         self._alive: dict[str, dict[Labels, _Alive]] = {}
         self._since: dict[str, float] = {}  # since when each alert's line can be seen
 
@@ -104,19 +94,22 @@ class Evaluator:
         for rule in self._rules:
             crossed = None if sight.tables is None else self._crossing(rule, sight.tables, sight)
             yield rule.name, crossed
-        for name in self.watched:
+        for name, alert in self.watched.items():
             if name == AlertName.LADDER_EXHAUSTED:
-                yield name, None if sight.tables is None else self._acting()
+                wrong = None if sight.tables is None else self._acting()
             elif name in self._witness.looks:
                 wrong = self._witness.looks[AlertName(name)](sight)
-                yield name, None if wrong is None else dict.fromkeys(wrong)
+            else:
+                continue
+            yield name, None if wrong is None else _summarised(alert, wrong)
 
     def _crossing(self, rule: Rule, tables: Tables, sight: Sight) -> Crossed:
         first = rule.conditions[0].column
         return {
-            _labels_of(row): None if (value := first.read(row)) is None else value * first.scale
+            (labels := _labels_of(row)): summarise(rule.summary, dict(labels), value * first.scale)
             for row in rows_of(tables, rule.table)
             if self._is_asked(rule, row, sight.now) and rule.holds(row)
+            if (value := first.read(row)) is not None
         }
 
     def _is_asked(self, rule: Rule, row: Row, now: float) -> bool:
@@ -124,20 +117,20 @@ class Evaluator:
             return self._witness.finishes(row.version, now)
         return rule.milestone is None or rule.milestone == _milestone_of(row)
 
-    def _acting(self) -> Crossed:
-        """The versions for which an alert fires that Redline answers by itself."""
+    def _acting(self) -> tuple[Labels, ...]:
+        """The versions for which an alert fires that Redline answers by degrading."""
         version = Label.VERSION.value
         acting = {
             dict(labels)[version]
-            for name, alerts in self._alive.items()
-            if self.watched[name].severity is Severity.ACTION
-            for labels, alive in alerts.items()
-            if alive.standing.fires and version in dict(labels)
+            for name, found in self._alive.items()
+            if self.watched[name].action in DEGRADING
+            for labels, alive in found.items()
+            if alive.standing.fires
         }
-        return {((version, each),): 1.0 for each in sorted(acting)}
+        return tuple(((version, each),) for each in sorted(acting))
 
     # ------------------------------------------------------------ states
-    def _advance(self, alert: Watched, crossed: Crossed | None, now: float, wall: float) -> None:
+    def _advance(self, alert: Alert, crossed: Crossed | None, now: float, wall: float) -> None:
         if crossed is None:
             self._alive.pop(alert.name, None)
             self._since.pop(alert.name, None)
@@ -147,13 +140,13 @@ class Evaluator:
         after = dict[Labels, _Alive]()
         for labels in {**before, **crossed}:
             known = before.get(labels)
+            summary = crossed.get(labels, "" if known is None else known.summary)
             standing = advance(
                 None if known is None else known.standing, labels in crossed,
                 for_s=alert.for_s, keep_firing_s=alert.keep_firing_s, now=now, wall=wall,
             )  # fmt: skip
             if standing is not None:
-                last = None if known is None else known.value
-                after[labels] = _Alive(standing, crossed.get(labels, last))
+                after[labels] = _Alive(standing, summary)
         self._alive[alert.name] = after
 
     def _is_decided(self, name: str, now: float) -> bool:
@@ -164,21 +157,21 @@ class Evaluator:
         return min(
             (
                 alive.standing.active_at + self.watched[name].for_s
-                for name, alerts in self._alive.items()
-                for alive in alerts.values()
+                for name, found in self._alive.items()
+                for alive in found.values()
                 if not alive.standing.fires
             ),
             default=None,
         )
 
     def _shown(self, *, fires: bool) -> Iterator[Firing]:
-        for name, alerts in self._alive.items():
-            for labels, alive in alerts.items():
+        for name, found in self._alive.items():
+            for labels, alive in found.items():
                 if alive.standing.fires is fires:
                     yield _firing(self.watched[name], dict(labels), alive)
 
 
-def takes_s(watched: Mapping[str, Watched], lines: RedLines) -> dict[str, float]:
+def takes_s(watched: Mapping[str, Alert], lines: RedLines) -> dict[str, float]:
     """How long a Prometheus that has come back takes until it must have fired each alert: its
     window fills, its `for` passes, and Alertmanager tells again of what it had told before."""
     window_s = {
@@ -191,16 +184,8 @@ def takes_s(watched: Mapping[str, Watched], lines: RedLines) -> dict[str, float]
     return {name: window_s[each.table] + each.for_s + again_s for name, each in watched.items()}
 
 
-def _watched(rule: Rule) -> Watched:
-    return Watched(
-        name=rule.name,
-        for_s=rule.for_s,
-        keep_firing_s=rule.keep_firing_s,
-        severity=rule.severity,
-        action=rule.action,
-        summary=rule.summary,
-        table=rule.table,
-    )
+def _summarised(alert: Alert, wrong: tuple[Labels, ...]) -> Crossed:
+    return {labels: summarise(alert.summary, dict(labels)) for labels in wrong}
 
 
 def _milestone_of(row: Row) -> Milestone | None:
@@ -212,7 +197,7 @@ def _labels_of(row: Row) -> Labels:
     return (version,) if milestone is None else (version, (Label.MILESTONE.value, milestone.value))
 
 
-def _firing(alert: Watched, labels: dict[str, str], alive: _Alive) -> Firing:
+def _firing(alert: Alert, labels: dict[str, str], alive: _Alive) -> Firing:
     """Labelled as Prometheus would, so that both name the same firing."""
     standing = alive.standing
     given = {
@@ -227,6 +212,6 @@ def _firing(alert: Watched, labels: dict[str, str], alive: _Alive) -> Firing:
         version=labels.get(Label.VERSION.value),
         labels=labels | given | table,
         starts_at=standing.pending_at if standing.fired_at is None else standing.fired_at,
-        summary=summarise(alert.summary, labels, alive.value),
+        summary=alive.summary,
         source=Source.EMBEDDED,
     )

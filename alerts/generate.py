@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from alerts.policy import Alert, policy
+from alerts.alert import Alert
+from alerts.compile import alerts
+from alerts.policy import Policy
 from alerts.promql import duration
 from alerts.routing import render_alertmanager
 from alerts.rules import RUNBOOKS, render_prometheus, render_rules
 from monitors.labels import Action, Severity
-from monitors.redlines import RedLines
 
 BEGIN, END = "<!-- generated: redline generate -->\n", "<!-- end of generated -->\n"
 
@@ -27,11 +28,11 @@ _ACTION = {
 }
 
 
-def write_all(root: Path, lines: RedLines) -> list[Path]:
+def write_all(root: Path, policy: Policy) -> list[Path]:
     """Write every generated file below `root`; what was written. Raises `OSError`, and
     `ValueError` for an alert without a runbook to put its head into."""
     texts = {
-        root / "deploy/prometheus/rules.yml": render_rules(lines),
+        root / "deploy/prometheus/rules.yml": render_rules(policy),
         root / "deploy/prometheus/prometheus.yml": render_prometheus(
             runtime="runtime:8080",
             control="control:8090",
@@ -39,11 +40,11 @@ def write_all(root: Path, lines: RedLines) -> list[Path]:
             rule_file="rules.yml",
         ),
         root / "deploy/alertmanager/alertmanager.yml": render_alertmanager(
+            policy,
             webhook_url="http://control:8090/alerts",
             credentials_file="/run/secrets/control_token",
-            lines=lines.alerts,
         ),
-        **_runbooks(root / RUNBOOKS, policy(lines)),
+        **_runbooks(root / RUNBOOKS, alerts(policy)),
     }
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,36 +52,48 @@ def write_all(root: Path, lines: RedLines) -> list[Path]:
     return list(texts)
 
 
-def _runbooks(folder: Path, alerts: tuple[Alert, ...]) -> dict[Path, str]:
-    heads = {folder / f"{alert.name.slug}.md": runbook_head(alert) for alert in alerts}
-    heads[folder / "README.md"] = runbook_index(alerts)
+def _runbooks(folder: Path, every: tuple[Alert, ...]) -> dict[Path, str]:
+    pages: dict[str, list[Alert]] = {}
+    for alert in every:
+        if alert.has_page:
+            pages.setdefault(alert.runbook, []).append(alert)
+    heads = {folder / page: "\n".join(map(runbook_head, of)) for page, of in pages.items()}
+    heads[folder / "README.md"] = runbook_index(every)
     return {path: _with_head(path, head) for path, head in heads.items()}
 
 
 def _with_head(path: Path, head: str) -> str:
     """The page with its generated part renewed, the rest as it was written."""
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as err:
+        raise ValueError(f"{path}: there is no such page: write it, with {BEGIN}{END}") from err
+    before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"{path}: no place for what is generated: put {BEGIN!r} and {END!r}")
     return f"{before}{BEGIN}{head}{END}{after}"
 
 
-def runbook_index(alerts: tuple[Alert, ...]) -> str:
+def runbook_index(every: tuple[Alert, ...]) -> str:
     """Markdown: every alert with its page."""
     rows = [
-        f"| [{alert.name}]({alert.name.slug}.md) | {alert.when} | `{alert.severity}` |\n"
-        for alert in alerts
+        f"| [{alert.name}]({alert.runbook}) | {alert.when} | `{alert.severity}` |\n"
+        for alert in every
     ]
     return "| alert | fires when | severity |\n|---|---|---|\n" + "".join(rows)
 
 
 def runbook_head(alert: Alert) -> str:
     """Markdown: when it fires, for how long, what it does, and the rule itself."""
+    kept = (
+        f"| fires on for | {duration(alert.keep_firing_s)} after |\n" if alert.keep_firing_s else ""
+    )
     return (
         "| | |\n|---|---|\n"
         f"| fires when | {alert.when} |\n"
         f"| held for | {duration(alert.for_s)} |\n"
+        f"{kept}"
         f"| severity | `{alert.severity}`: {_SEVERITY[alert.severity]} |\n"
         f"| Redline | {_ACTION[alert.action]} |\n\n"
         f"```promql\n{alert.expr}\n```\n"

@@ -1,297 +1,220 @@
-"""The alert policy as data: what each alert means, when it fires and what Redline then does."""
+"""The alert policy: the rules that ship, changed and added to by a `redline.yaml`."""
 
-import re
-from dataclasses import dataclass
-from enum import StrEnum
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
 
-from alerts.promql import duration, gained, percent, select
-from monitors import catalog, recorded
-from monitors.cache_table import GB
-from monitors.contract import MediaRung
-from monitors.labels import Action, Milestone, Outcome, Role, Severity
-from monitors.metric import Label, Table
-from monitors.redlines import RedLines
+import yaml
+from pydantic import BaseModel, ValidationError
 
-RUNTIME_JOB, CONTROL_JOB = "redline-runtime", "redline-control"
-_ANSWERS_TAKE = 10  # windows, at most: its first output is that much older than an answer's end
+from alerts.maintenance import Window
+from alerts.names import AlertName as AlertName
+from alerts.rule import Rule
+from alerts.rule_text import MachineryText, RuleText, Wrong, resolve
+from monitors import redlines
+from monitors.labels import Action
+from monitors.redlines import RedLines, RedLinesError
 
+# What a shipped rule is, whatever its limits: with another action it would be another rule.
+_FIXED = ("table", "action")
+# The machinery's alerts that may be left out. Those that say that nothing is watched, that an
+# action failed, or that the heart stopped may not: no data is not good news.
+DISPENSABLE = frozenset({AlertName.NO_TRAFFIC, AlertName.ERROR_BUDGET_BURN})
+_PARTS = ("rules", "maintenance")  # of a redline.yaml, beside the figures
 
-class AlertName(StrEnum):
-    """Every alert Redline raises. Each has a page in `docs/runbooks`."""
-
-    CACHE_BELOW_FLOOR = "RedlineCacheBelowFloor"
-    LATENCY_DEGRADE = "RedlineLatencyDegrade"
-    FAULT_RATE = "RedlineFaultRate"
-    FIRST_PACKET_SLOW = "RedlineFirstPacketSlow"
-    LADDER_EXHAUSTED = "RedlineLadderExhausted"
-    NO_DATA = "RedlineNoData"
-    NO_TRAFFIC = "RedlineNoTraffic"
-    RESIDENT_DOWN = "RedlineResidentDown"
-    DATA_PLANE_DOWN = "RedlineDataPlaneDown"
-    CONTROL_PLANE_DOWN = "RedlineControlPlaneDown"
-    ROLLBACK_INCOMPLETE = "RedlineRollbackIncomplete"
-    JOURNAL_UNWRITABLE = "RedlineJournalUnwritable"
-    WATCHDOG = "RedlineWatchdog"
-
-    @property
-    def slug(self) -> str:
-        """The runbook's file name without `.md`: `redline-cache-below-floor`."""
-        return slug(self.value)
+M = TypeVar("M", bound=BaseModel)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def slug(alert: str) -> str:
-    """`RedlineCacheBelowFloor` as a file name: `redline-cache-below-floor`."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", alert).lower()
+class PolicyError(RedLinesError):
+    """A policy that cannot be used; the message says where and what to do."""
 
 
 @dataclass(frozen=True)
-class Alert:
-    """One alert. `when` is the rule in words, `expr` the same in PromQL, held for `for_s`."""
+class Policy:
+    """All that alerting is told. `given`: the `rules:` of the `redline.yaml`, to hand on."""
 
-    name: AlertName
-    when: str
-    expr: str
-    for_s: float
-    severity: Severity
-    action: Action
-    summary: str  # a Prometheus template: $labels and $value
-    table: Table | None = None
+    lines: RedLines
+    rules: tuple[Rule, ...]  # those that are enabled
+    machinery: Mapping[str, MachineryText] = field(default_factory=dict[str, MachineryText])
+    maintenance: tuple[Window, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def rule(self, name: str) -> Rule | None:
+        """The enabled rule of that name."""
+        return next((rule for rule in self.rules if rule.name == name), None)
 
 
-def policy(lines: RedLines) -> tuple[Alert, ...]:
-    """All alerts at these red lines. `RedlineLadderExhausted` reads the ones before it."""
-    return (
-        _cache_below_floor(lines),
-        _latency_degrade(lines),
-        _fault_rate(lines),
-        _first_packet_slow(lines),
-        _ladder_exhausted(lines),
-        _no_data(lines),
-        _no_traffic(lines),
-        _resident_down(lines),
-        _plane_down(AlertName.DATA_PLANE_DOWN, "data plane", RUNTIME_JOB, lines),
-        _plane_down(AlertName.CONTROL_PLANE_DOWN, "control plane", CONTROL_JOB, lines),
-        _rollback_incomplete(),
-        _journal_unwritable(lines),
-        _watchdog(),
+def load(path: Path | None, base: RedLines | None = None) -> Policy:
+    """The policy that ships, changed by the YAML file at `path` where one is given.
+
+    `base`: the figures that the file changes; None: the article's. Raises `RedLinesError`.
+    """
+    if path is None:
+        return make(base or RedLines())
+    raw = redlines.read(path)
+    parts = {part: raw.pop(part, None) or () for part in _PARTS}
+    lines = redlines.parse(raw, str(path), base)
+    return make(lines, parts["rules"] or {}, parts["maintenance"], where=str(path))
+
+
+def make(
+    lines: RedLines,
+    rules: object = _NOTHING,
+    maintenance: object = (),
+    *,
+    where: str = "the policy",
+) -> Policy:
+    """The policy at these red lines; `rules` and `maintenance` as a `redline.yaml` has them.
+
+    Raises `PolicyError` naming every rule and window that cannot be used.
+    """
+    wrong: list[str] = []
+    given = _mapping(rules, wrong)
+    machinery = {
+        name: text
+        for name in given.keys() & _machinery_names()
+        if (text := _machinery(name, given[name], wrong)) is not None
+    }
+    made = [
+        rule
+        for name in (*_shipped(), *(given.keys() - _shipped().keys() - _machinery_names()))
+        if (rule := _rule(name, given.get(name, _NOTHING), lines, wrong)) is not None
+    ]
+    windows = _windows(maintenance, wrong)
+    if wrong:
+        raise PolicyError(f"{where}: please mend these keys\n" + "\n".join(wrong))
+    return Policy(lines, tuple(made), machinery, windows, dict(given))
+
+
+@cache
+def _shipped() -> Mapping[str, Mapping[str, Any]]:
+    text = files("alerts").joinpath("redline.yaml").read_text(encoding="utf-8")
+    return MappingProxyType(yaml.safe_load(text)["rules"])
+
+
+@cache
+def _machinery_names() -> frozenset[str]:
+    return frozenset(str(name) for name in AlertName) - _shipped().keys()
+
+
+# ---------------------------------------------------------------- one rule
+def _rule(name: str, given: object, lines: RedLines, wrong: list[str]) -> Rule | None:
+    """The rule, or None with a complaint, or because it is left out."""
+    shipped = _shipped().get(name)
+    fields = _fields(name, given, wrong)
+    if fields is None:
+        return None
+    text = _checked(RuleText, name, {**(shipped or {}), **fields}, wrong, _hint(name, fields))
+    if text is None:
+        return None
+    if shipped is not None:
+        _keep_what_it_is(name, shipped, fields, text, wrong)
+    if not text.enabled:
+        return None
+    try:
+        return resolve(name, text, lines)
+    except Wrong as err:
+        wrong.append(_complaint(name, err.where, str(err)))
+        return None
+
+
+def _keep_what_it_is(
+    name: str,
+    shipped: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    text: RuleText,
+    wrong: list[str],
+) -> None:
+    wrong.extend(
+        _complaint(name, fixed, f"stays {shipped[fixed]}; add a rule of your own for another")
+        for fixed in _FIXED
+        if fields.get(fixed, shipped[fixed]) != shipped[fixed]
     )
+    if not text.enabled and text.action is not Action.NONE:
+        what = (
+            "a rollback cannot be switched off"
+            if text.action is Action.ROLL_BACK
+            else "only a notice can be switched off; `redline freeze` stops the ladder's moves"
+        )
+        wrong.append(_complaint(name, "enabled", what))
 
 
-# ---------------------------------------------------------------- the red lines
-def _cache_below_floor(lines: RedLines) -> Alert:
-    """S4.1. Both conditions at once: a cold or idle pool may miss as long as memory is free."""
-    cache = lines.cache
-    both = (
-        f"below {percent(cache.hit_rate_floor)} with more than {cache.gpu_mem_gb:g} GB of KV live"
-    )
-    return Alert(
-        name=AlertName.CACHE_BELOW_FLOOR,
-        when=f"The cache hit rate of a version is {both}.",
-        expr=f"{recorded.HIT_RATE.name} < {cache.hit_rate_floor}\n"
-        f"and {recorded.LIVE_BYTES_BY_VERSION.name} > {cache.gpu_mem_gb} * {GB:g}",
-        for_s=cache.hold_s,
-        severity=Severity.ACTION,
-        action=Action.QUANTISE_KV,
-        summary="Cache hit rate of {{ $labels.version }} is {{ $value | humanizePercentage }}, "
-        + both,
-        table=Table.CACHE,
-    )
+def _machinery(name: str, given: object, wrong: list[str]) -> MachineryText | None:
+    fields = _fields(name, given, wrong)
+    hint = "of this alert only enabled and severity can be said; its `for` is a red line"
+    text = None if fields is None else _checked(MachineryText, name, fields, wrong, hint)
+    if text is not None and not text.enabled and name not in DISPENSABLE:
+        kept = "this alert cannot be switched off: its silence would look like health"
+        wrong.append(_complaint(name, "enabled", kept))
+    if text is not None and text.severity is not None and name == AlertName.WATCHDOG:
+        wrong.append(_complaint(name, "severity", "the Watchdog is a heartbeat and stays one"))
+    return text
 
 
-def _latency_degrade(lines: RedLines) -> Alert:
-    """S4.2. At once, and exact: counts over the line, never an interpolated quantile."""
-    latency = lines.latency
-    over = f"past {latency.degrade_s * 1000:.0f} ms"
-    return Alert(
-        name=AlertName.LATENCY_DEGRADE,
-        when=f"Of at least {latency.min_count} requests in {duration(latency.window_s)}, more than "
-        f"{percent(latency.degrade_exceedance)} are {over} to one first output, given or not.",
-        expr=f"{recorded.OVERDUE_SHARE.name} > {latency.degrade_exceedance}\n"
-        f"and {recorded.FIRST_OUTPUT_REQUESTS.name} >= {latency.min_count}",
-        for_s=0.0,
-        severity=Severity.ACTION,
-        action=Action.DEGRADE_MEDIA,
-        summary="{{ $value | humanizePercentage }} of the requests on {{ $labels.version }} are "
-        + over
-        + " to {{ $labels.milestone }}",
-        table=Table.LATENCY,
-    )
+def _hint(name: str, fields: Mapping[str, Any]) -> str:
+    """For a rule that lacks fields: it may be a shipped one, misspelt."""
+    if name in _shipped():
+        return ""
+    known = [*_shipped(), *sorted(_machinery_names())]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"{meant}a rule of your own says all of it" if len(fields) < len(_required()) else ""
 
 
-def _fault_rate(lines: RedLines) -> Alert:
-    """S4.3. The ring moves with traffic only, so what it holds is news only while some comes: what
-    goes into the ring, not what left before it reached the version."""
-    faults = lines.faults
-    finished = gained(select(catalog.SERVED_REQUESTS), faults.recent_s, Label.VERSION)
-    return Alert(
-        name=AlertName.FAULT_RATE,
-        when=f"Of the last {faults.window_requests:,} finished requests of a version (at least "
-        f"{faults.min_count:,}), more than {percent(faults.rate)} are faulted, and "
-        "requests still finish.",
-        expr=f"{recorded.FAULT_RATE.name} > {faults.rate}\n"
-        f"and sum by ({Label.VERSION}) ({select(catalog.FAULT_WINDOW_REQUESTS)})"
-        f" >= {faults.min_count}\n"
-        f"and {finished} > 0",
-        for_s=0.0,
-        severity=Severity.PAGE,
-        action=Action.ROLL_BACK,
-        summary="{{ $value | humanizePercentage }} of the last requests on {{ $labels.version }} "
-        f"are faulted, over {percent(faults.rate)}",
-        table=Table.FAULTS,
-    )
+def _required() -> tuple[str, ...]:
+    return tuple(name for name, of in RuleText.model_fields.items() if of.is_required())
 
 
-def _first_packet_slow(lines: RedLines) -> Alert:
-    """S4.5, a p95 line. Held for a window of its own, so that the ladder may mend it first."""
-    latency = lines.latency
-    audio = f'{{{Label.MILESTONE}="{Milestone.FIRST_AUDIO_PACKET}"}}'
-    line = f"{latency.first_packet_s * 1000:.0f} ms"
-    return Alert(
-        name=AlertName.FIRST_PACKET_SLOW,
-        when=f"Of at least {latency.min_count} spoken answers in {duration(latency.window_s)}, "
-        f"more than {percent(latency.first_packet_exceedance)} had no first packet within {line}.",
-        expr=f"{recorded.SLOW_SHARE.name}{audio} > {latency.first_packet_exceedance}\n"
-        f"and {recorded.FIRST_OUTPUT_REQUESTS.name}{audio} >= {latency.min_count}",
-        for_s=latency.window_s,
-        severity=Severity.PAGE,
-        action=Action.NONE,
-        summary="{{ $value | humanizePercentage }} of the spoken answers of {{ $labels.version }} "
-        f"had no first packet within {line}",
-        table=Table.LATENCY,
-    )
+# ---------------------------------------------------------------- reading and complaining
+def _mapping(given: object, wrong: list[str]) -> dict[str, object]:
+    if not isinstance(given, Mapping):
+        wrong.append("  rules: write the rules by name, as `MyRule: {table: ...}`")
+        return {}
+    return {str(name): each for name, each in cast("Mapping[object, object]", given).items()}
 
 
-def _ladder_exhausted(lines: RedLines) -> Alert:
-    """An alert that only acts wakes nobody: somebody must be told when acting was no help."""
-    acting = f'ALERTS{{alertstate="firing",severity="{Severity.ACTION}"}}'
-    return Alert(
-        name=AlertName.LADDER_EXHAUSTED,
-        when="An alert that Redline answers by degrading still fires after every rung of the "
-        "ladder had its dwell.",
-        expr=f"max by ({Label.VERSION}) ({acting})",
-        for_s=lines.ladder.dwell_s * len(MediaRung),
-        severity=Severity.PAGE,
-        action=Action.NONE,
-        summary="Degrading {{ $labels.version }} has not brought it back inside its red line",
-    )
+def _fields(name: str, given: object, wrong: list[str]) -> dict[str, Any] | None:
+    if not isinstance(given, Mapping):
+        wrong.append(_complaint(name, "", "write its fields, as `for: 20s`"))
+        return None
+    return dict(cast("Mapping[str, Any]", given))
 
 
-# ---------------------------------------------------------------- no data is not good news
-def _no_data(lines: RedLines) -> Alert:
-    """Table 3 has no part: an answer is counted there in the same act as the answer itself."""
-    ready = f"max by ({Label.VERSION}) ({select(catalog.RESIDENT_UP)}) == 1"
-    answered = gained(
-        select(catalog.REQUESTS, f'{Label.OUTCOME}="{Outcome.OK}"'),
-        lines.latency.window_s,
-        Label.VERSION,
-    )
-    came = gained(
-        select(catalog.FIRST_OUTPUT, suffix="_count"),
-        _ANSWERS_TAKE * lines.latency.window_s,
-        Label.VERSION,
-    )
-    able = select(catalog.SHOWS_TABLE, f'{Label.TABLE}="{Table.CACHE}"')
-    missing = (
-        _without(ready, f"{select(catalog.LIVE_BYTES)} or {able} == 0", Table.CACHE),
-        _without(f"{answered} > 0", f"{came} > 0", Table.LATENCY),
-        f'label_replace(absent({select(catalog.RESIDENT_UP)}), "table", "all", "", "")',
-    )
-    return Alert(
-        name=AlertName.NO_DATA,
-        when="A ready resident has no cache table though its engine can show one, or a version "
-        "answers requests and has measured no first output for "
-        f"{duration(_ANSWERS_TAKE * lines.latency.window_s)}, or there is no resident at all.",
-        expr="\nor ".join(missing),
-        for_s=lines.rollout.evidence_stale_s,
-        severity=Severity.TICKET,
-        action=Action.NONE,
-        summary="No data in table {{ $labels.table }} {{ with $labels.version }}of {{ . }}"
-        "{{ end }}: its red line is not watched",
-    )
+def _checked(
+    model: type[M], name: str, fields: Mapping[str, Any], wrong: list[str], hint: str
+) -> M | None:
+    try:
+        return model.model_validate(fields)
+    except ValidationError as err:
+        wrong.extend(
+            _complaint(name, ".".join(map(str, each["loc"])), each["msg"]) for each in err.errors()
+        )
+        if hint:
+            wrong.append(_complaint(name, "", hint))
+        return None
 
 
-def _without(present: str, series: str, table: Table) -> str:
-    lacking = f"({present}) unless on ({Label.VERSION}) ({series})"
-    return f'label_replace({lacking}, "table", "{table}", "", "")'
+def _complaint(name: str, where: str, what: str) -> str:
+    return f"  rules.{name}{'.' if where else ''}{where}: {what}"
 
 
-def _no_traffic(lines: RedLines) -> Alert:
-    answered = select(catalog.REQUESTS, f'{Label.OUTCOME}="{Outcome.OK}"')
-    gain = gained(answered, lines.latency.window_s, Label.VERSION)
-    return Alert(
-        name=AlertName.NO_TRAFFIC,
-        when="A version that new sessions are sent to has not answered a single request.",
-        expr=f"max by ({Label.VERSION}) ({select(catalog.WEIGHT)}) > 0\n"
-        f"unless on ({Label.VERSION}) {gain} > 0",
-        for_s=lines.rollout.bake_s,
-        severity=Severity.TICKET,
-        action=Action.NONE,
-        summary="No request has been answered on {{ $labels.version }}",
-    )
-
-
-# ---------------------------------------------------------------- the machinery itself
-def _resident_down(lines: RedLines) -> Alert:
-    """A resident that is loading has no weight yet; the stable one is missed at any weight."""
-    stable = select(catalog.RESIDENT_INFO, f'{Label.ROLE}="{Role.STABLE}"', suffix="_info")
-    return Alert(
-        name=AlertName.RESIDENT_DOWN,
-        when="The stable resident, or one that new sessions are sent to, is not ready.",
-        expr=f"max by ({Label.VERSION}) ({select(catalog.RESIDENT_UP)}) == 0\n"
-        f"and on ({Label.VERSION}) ({select(catalog.WEIGHT)} > 0 or {stable})",
-        for_s=lines.alerts.down_s,
-        severity=Severity.PAGE,
-        action=Action.NONE,
-        summary="The resident of {{ $labels.version }} is not ready and should serve",
-    )
-
-
-def _plane_down(name: AlertName, plane: str, job: str, lines: RedLines) -> Alert:
-    up = f'up{{job="{job}"}}'
-    return Alert(
-        name=name,
-        when=f"Prometheus cannot scrape the {plane}, or does not know it.",
-        expr=f"{up} == 0\nor absent({up})",
-        for_s=lines.alerts.down_s,
-        severity=Severity.PAGE,
-        action=Action.NONE,
-        summary=f"The {plane} does not answer {{{{ with $labels.instance }}}}at {{{{ . }}}}"
-        "{{ end }}",
-    )
-
-
-def _rollback_incomplete() -> Alert:
-    return Alert(
-        name=AlertName.ROLLBACK_INCOMPLETE,
-        when="A rollback could not be proved complete.",
-        expr=f"{select(catalog.ROLLBACK_INCOMPLETE)} == 1",
-        for_s=0.0,
-        severity=Severity.PAGE,
-        action=Action.NONE,
-        summary="A rollback is not proved complete: state of the bad version may survive",
-    )
-
-
-def _journal_unwritable(lines: RedLines) -> Alert:
-    return Alert(
-        name=AlertName.JOURNAL_UNWRITABLE,
-        when="The control plane cannot write its journal: only moves toward the stable version are "
-        "made, and nobody can take over from a leader that dies.",
-        expr=f"{select(catalog.JOURNAL_WRITABLE)} == 0",
-        for_s=lines.alerts.down_s,
-        severity=Severity.PAGE,
-        action=Action.NONE,
-        summary="The control plane's journal cannot be written: its disk is full or read-only",
-    )
-
-
-def _watchdog() -> Alert:
-    return Alert(
-        name=AlertName.WATCHDOG,
-        when="Always: its silence is the alarm.",
-        expr="vector(1)",
-        for_s=0.0,
-        severity=Severity.HEARTBEAT,
-        action=Action.NONE,
-        summary="Prometheus and Alertmanager are alive",
-    )
+def _windows(given: object, wrong: list[str]) -> tuple[Window, ...]:
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        wrong.append("  maintenance: write a list of windows, as `- {days: [sunday], ...}`")
+        return ()
+    windows: list[Window] = []
+    for place, each in enumerate(cast("Sequence[object]", given)):
+        try:
+            windows.append(Window.model_validate(each))
+        except ValidationError as err:
+            wrong.extend(
+                f"  maintenance.{'.'.join(map(str, (place, *e['loc'])))}: {e['msg']}"
+                for e in err.errors()
+            )
+    return tuple(windows)

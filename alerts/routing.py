@@ -1,44 +1,105 @@
 """Alertmanager's configuration: every alert to the control plane, some to people as well."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from alerts.policy import AlertName
+from alerts.burn import SLO
+from alerts.maintenance import interval_name, time_intervals
+from alerts.names import AlertName
+from alerts.policy import Policy
 from alerts.promql import duration
 from alerts.rules import to_yaml
-from monitors.labels import Severity
+from monitors.labels import Action, Severity
 from monitors.metric import Label
 from monitors.redlines import AlertLines
 
 CONTROL_PLANE, ON_CALL = "control-plane", "on-call"
+PEOPLE = f'severity=~"{Severity.PAGE}|{Severity.TICKET}"'
+NOTICE = f'{Label.ACTION}="{Action.NONE}"'
+# Says that an action failed: no window and no silence may hide it.
+ALWAYS_HEARD = (AlertName.ROLLBACK_INCOMPLETE,)
 
-# (source, what it makes superfluous, labels that must agree). Only notices to people are muted:
-# Alertmanager mutes an alert for every receiver, so an action must never be a target here.
-MUTES: tuple[tuple[AlertName, tuple[AlertName, ...], tuple[str, ...]], ...] = (
-    (AlertName.FAULT_RATE, (AlertName.FIRST_PACKET_SLOW,), (Label.VERSION,)),
-    (AlertName.LATENCY_DEGRADE, (AlertName.FIRST_PACKET_SLOW,), (Label.VERSION,)),
-    (AlertName.DATA_PLANE_DOWN, (AlertName.NO_DATA, AlertName.NO_TRAFFIC), ()),
-    (AlertName.RESIDENT_DOWN, (AlertName.NO_DATA, AlertName.NO_TRAFFIC), (Label.VERSION,)),
+
+@dataclass(frozen=True)
+class Mute:
+    """While an alert of `source` fires, those of `target` that agree on `equal` wake nobody.
+
+    Alertmanager mutes an alert for every receiver, the control plane too, so a target is always a
+    notice: an action is never muted (ADR 12).
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    equal: tuple[str, ...] = ()
+
+
+def _named(*names: AlertName) -> str:
+    return f'alertname=~"{"|".join(names)}"'
+
+
+def _action(*actions: Action) -> str:
+    return f'{Label.ACTION}=~"{"|".join(actions)}"'
+
+
+_UNSEEN = (_named(AlertName.NO_DATA, AlertName.NO_TRAFFIC), NOTICE)
+# Absent data, and what the whole service promises, stay audible beside any one version's alert.
+_OF_TABLES = (
+    NOTICE,
+    PEOPLE,
+    f'{Label.TABLE}=~".+"',
+    f'alertname!~"{AlertName.NO_DATA}|{AlertName.ERROR_BUDGET_BURN}"',
+)
+MUTES: tuple[Mute, ...] = (
+    # Rollback over degrade over notice: what is being answered needs no second word.
+    Mute((_action(Action.ROLL_BACK),), _OF_TABLES, (Label.VERSION,)),
+    Mute(
+        (_action(Action.DEGRADE_MEDIA, Action.QUANTISE_KV),),
+        _OF_TABLES,
+        (Label.VERSION, Label.TABLE),
+    ),
+    # Somebody is already up for it.
+    Mute((_named(AlertName.LADDER_EXHAUSTED),), _OF_TABLES, (Label.VERSION,)),
+    Mute(
+        (_named(AlertName.FAULT_RATE, AlertName.FIRST_PACKET_SLOW),),
+        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE),
+        (Label.TABLE,),
+    ),
+    Mute(
+        (_named(AlertName.ERROR_BUDGET_BURN), f'severity="{Severity.PAGE}"'),
+        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE, f'severity="{Severity.TICKET}"'),
+        (SLO,),
+    ),
+    # What is down shows nothing, and does not answer.
+    Mute(
+        (_named(AlertName.DATA_PLANE_DOWN),),
+        (_named(AlertName.NO_DATA, AlertName.NO_TRAFFIC, AlertName.RESIDENT_DOWN), NOTICE),
+    ),
+    Mute((_named(AlertName.RESIDENT_DOWN),), _UNSEEN, (Label.VERSION,)),
+    Mute(
+        (_named(AlertName.CONTROL_PLANE_DOWN),),
+        (_named(AlertName.JOURNAL_UNWRITABLE), NOTICE),
+    ),
 )
 
 
 def render_alertmanager(
+    policy: Policy,
     *,
     webhook_url: str,
     credentials_file: str,
     oncall_url: str | None = None,
-    lines: AlertLines | None = None,
 ) -> str:
     """Alertmanager's configuration.
 
     `credentials_file` holds the bearer token of `webhook_url`. `oncall_url` is a webhook that
-    wakes people; without one, alerts for them show in Alertmanager only. `lines` None: the
-    default ones.
+    wakes people; without one, alerts for them show in Alertmanager only.
     """
-    beats = lines or AlertLines()
+    windows = policy.maintenance
     return to_yaml(
         {
-            "route": _routes(beats),
-            "inhibit_rules": [_inhibit(source, targets, equal) for source, targets, equal in MUTES],
+            "route": _routes(policy.lines.alerts, [*map(interval_name, range(len(windows)))]),
+            **({"time_intervals": time_intervals(windows)} if windows else {}),
+            "inhibit_rules": [_inhibit(mute) for mute in MUTES],
             "receivers": [
                 {
                     "name": CONTROL_PLANE,
@@ -53,7 +114,7 @@ def render_alertmanager(
     )
 
 
-def _routes(beats: AlertLines) -> dict[str, Any]:
+def _routes(beats: AlertLines, muted_in: list[str]) -> dict[str, Any]:
     """The root catches what nothing else does, so that no alert is lost."""
     return {
         "receiver": ON_CALL,
@@ -69,16 +130,24 @@ def _routes(beats: AlertLines) -> dict[str, Any]:
             },
             {
                 "receiver": CONTROL_PLANE,
-                "matchers": ['alertname=~"Redline.+"'],
+                "matchers": [f'{Label.ACTION}=~".+"'],  # every alert of ours says one
                 "repeat_interval": duration(beats.repeat_s),
                 "continue": True,  # to the next sibling, which must therefore exist
             },
-            {
-                "receiver": ON_CALL,
-                "matchers": [f'severity=~"{Severity.PAGE}|{Severity.TICKET}"'],
-            },
+            *_people(muted_in),
         ],
     }
+
+
+def _people(muted_in: list[str]) -> list[dict[str, Any]]:
+    """In a maintenance window notices are muted, here and nowhere else."""
+    if not muted_in:
+        return [{"receiver": ON_CALL, "matchers": [PEOPLE]}]
+    return [
+        {"receiver": ON_CALL, "matchers": [PEOPLE, f'{Label.ACTION}!="{Action.NONE}"']},
+        {"receiver": ON_CALL, "matchers": [PEOPLE, _named(*ALWAYS_HEARD)]},
+        {"receiver": ON_CALL, "matchers": [PEOPLE], "mute_time_intervals": muted_in},
+    ]
 
 
 def _control_webhook(url: str, credentials_file: str) -> dict[str, Any]:
@@ -89,11 +158,9 @@ def _control_webhook(url: str, credentials_file: str) -> dict[str, Any]:
     }
 
 
-def _inhibit(
-    source: AlertName, targets: tuple[AlertName, ...], equal: tuple[str, ...]
-) -> dict[str, Any]:
+def _inhibit(mute: Mute) -> dict[str, Any]:
     return {
-        "source_matchers": [f'alertname="{source}"'],
-        "target_matchers": [f'alertname=~"{"|".join(targets)}"'],
-        "equal": [str(label) for label in equal],
+        "source_matchers": list(mute.source),
+        "target_matchers": list(mute.target),
+        "equal": [str(label) for label in mute.equal],
     }

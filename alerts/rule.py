@@ -49,8 +49,15 @@ class Condition:
     limit: float
 
     def __post_init__(self) -> None:
+        told = f"{self.column.name} {self.comparison} {self.limit:g}"
         if not math.isfinite(self.limit):
-            raise RuleError(f"{self.column.name} {self.comparison} {self.limit}: give a number")
+            raise RuleError(f"{told}: give a number")
+        least, most = 0.0, math.inf if self.column.most is None else self.column.most
+        possible = {holds(value, self.comparison, self.limit) for value in (least, most)}
+        if len(possible) == 1:
+            span = "0 up" if self.column.most is None else f"0 to {most:g}"
+            never = "always holds" if possible == {True} else "can never hold"
+            raise RuleError(f"{told} {never}: the column goes from {span}")
 
     def holds(self, row: Row) -> bool:
         """Whether a row of the column's table fulfils it."""
@@ -77,7 +84,7 @@ class Rule:
     severity: Severity
     action: Action
     runbook: str  # the page's file name in docs/runbooks
-    summary: str  # a Prometheus template: $labels and $value, of the first condition's column
+    summary: str  # a Prometheus template: $labels and $value, of the first condition's series
 
     def __post_init__(self) -> None:
         for wrong, what in self._faults():
@@ -98,6 +105,14 @@ class Rule:
         return (
             (not _NAME.fullmatch(self.name), "a rule's name is in PascalCase, as MyQueueTooLong"),
             (not self.conditions, "a rule needs at least one condition"),
+            (
+                self.action is Action.NONE and self.severity is Severity.ACTION,
+                "with no action it needs severity page or ticket, or nobody learns of it",
+            ),
+            (
+                self.severity is Severity.HEARTBEAT,
+                "only the Watchdog is a heartbeat: choose page, ticket or action",
+            ),
             (bool(others), f"{', '.join(others)}: of another table than {self.table}"),
             (
                 self.min_count is not None and count_column(self.table) is None,

@@ -4,22 +4,43 @@ from typing import Any, ClassVar
 
 import yaml
 
-from alerts.policy import CONTROL_JOB, RUNTIME_JOB, Alert, policy
+from alerts import burn
+from alerts.alert import Alert
+from alerts.compile import alerts, budget_alerts
+from alerts.machinery import CONTROL_JOB, RUNTIME_JOB
+from alerts.policy import Policy
 from alerts.promql import duration
 from alerts.records import Record, records
-from monitors.redlines import AlertLines, RedLines
+from monitors.redlines import AlertLines
 
 HEADER = "# generated: redline generate\n"
 RUNBOOKS = "docs/runbooks"
+RETENTION_S = burn.LONGEST_S + 86_400.0
 SCRAPE_S = 1.0  # the whole path from a breach to the webhook is about one scrape
 
 
-def render_rules(lines: RedLines, runbooks: str = RUNBOOKS) -> str:
+def render_rules(policy: Policy, runbooks: str = RUNBOOKS) -> str:
     """The rule file. `runbooks` is what runbook links start with: a folder or a URL."""
-    # One group: its rules run in this order, so alerts see what was recorded a moment before.
-    recorded = [_record(record) for record in records(lines)]
-    alerts = [_alert(alert, runbooks) for alert in policy(lines)]
-    return to_yaml({"groups": [{"name": "redline", "rules": recorded + alerts}]})
+    budgets = budget_alerts(policy)
+    others = [alert for alert in alerts(policy) if alert not in budgets]
+    slo = [
+        *map(_record, burn.records(policy.lines)),
+        *(_alert(alert, runbooks) for alert in budgets),
+    ]
+    # The rules of a group run in this order, so alerts see what was recorded a moment before.
+    rules = [
+        *map(_record, records(policy.lines)),
+        *(_alert(alert, runbooks) for alert in others),
+    ]
+    every = duration(burn.INTERVAL_S)
+    return to_yaml(
+        {
+            "groups": [
+                {"name": "redline", "rules": rules},
+                {"name": "redline-slo", "interval": every, "rules": slo},
+            ]
+        }
+    )
 
 
 def _record(record: Record) -> dict[str, Any]:
@@ -30,15 +51,18 @@ def _alert(alert: Alert, runbooks: str) -> dict[str, Any]:
     labels = {"severity": alert.severity.value, "action": alert.action.value}
     if alert.table is not None:
         labels["table"] = alert.table.value
+    held = {"for": duration(alert.for_s)}
+    if alert.keep_firing_s:
+        held["keep_firing_for"] = duration(alert.keep_firing_s)
     return {
-        "alert": alert.name.value,
+        "alert": str(alert.name),
         "expr": alert.expr,
-        "for": duration(alert.for_s),
-        "labels": labels,
+        **held,
+        "labels": {**labels, **dict(alert.labels)},
         "annotations": {
             "summary": alert.summary,
             "description": alert.when,
-            "runbook_url": f"{runbooks}/{alert.name.slug}.md",
+            "runbook_url": f"{runbooks}/{alert.runbook}" if alert.has_page else alert.runbook,
             "dashboard": "On-call" if alert.table is None else f"On-call, {alert.table} table",
         },
     }
@@ -71,6 +95,11 @@ def prometheus_flags(lines: AlertLines) -> tuple[str, ...]:
     the default of a minute the Watchdog would go on beating four minutes after Prometheus died.
     """
     return (f"--rules.alert.resend-delay={duration(lines.heartbeat_s / 4)}",)
+
+
+def retention() -> str:
+    """The flag for the least that Prometheus must remember: what the longest window looks at."""
+    return f"--storage.tsdb.retention.time={duration(RETENTION_S)}"
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from alerts.growth import Growth
-from alerts.policy import RUNTIME_JOB, AlertName
+from alerts.machinery import RUNTIME_JOB
+from alerts.names import AlertName
 from monitors.contract import Observed
 from monitors.labels import ResidentState
 from monitors.metric import Label
@@ -25,6 +26,7 @@ PROMETHEUS_ONLY: Mapping[AlertName, str] = MappingProxyType(
         AlertName.CONTROL_PLANE_DOWN: "this process is the control plane: its status page is gone",
         AlertName.ROLLBACK_INCOMPLETE: "the status page and `redline status` tell of it",
         AlertName.JOURNAL_UNWRITABLE: "`redline_control_journal_writable` and the log tell of it",
+        AlertName.ERROR_BUDGET_BURN: "it looks back over more than tables remember",
         AlertName.WATCHDOG: "it is what says that Prometheus is there",
     }
 )

@@ -4,8 +4,9 @@ A `redline.yaml` may override any of them; an unknown key or an impossible value
 process at start and says where.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -128,28 +129,73 @@ class RedLines(_Figures):
     alerts: AlertLines = AlertLines()
 
 
+def sections() -> dict[str, type[BaseModel]]:
+    """The parts of the red lines by their names in a `redline.yaml`."""
+    return {name: type(part) for name, part in RedLines()}
+
+
 class RedLinesError(ValueError):
     """A `redline.yaml` that cannot be used; the message says where and what to do."""
 
 
-def load(path: Path | None) -> RedLines:
-    """The article's figures, overridden by the YAML file at `path` where one is given.
+class _UniqueKeys(yaml.SafeLoader):
+    """A key that is there twice would else silently lose its first value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        twice = [key for key in keys if keys.count(key) > 1]
+        if twice:
+            raise yaml.MarkedYAMLError(
+                problem=f"{twice[0]} is there twice", problem_mark=node.start_mark
+            )
+        return super().construct_mapping(node, deep)
+
+
+def load(path: Path | None, base: RedLines | None = None) -> RedLines:
+    """The figures of `base` (None: the article's), overridden by the YAML file at `path` where
+    one is given.
 
     Raises `RedLinesError` for a missing file, broken YAML, unknown keys or impossible values.
     """
     if path is None:
-        return RedLines()
+        return base or RedLines()
+    return parse(read(path), str(path), base)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a YAML file says, unchecked. Raises `RedLinesError` where it is none of keys."""
     try:
-        raw: object = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw: object = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # a safe one
     except OSError as err:
         raise RedLinesError(f"{path}: cannot be read: {err.strerror}") from err
     except yaml.YAMLError as err:
         raise RedLinesError(f"{path}: is not YAML: {err}") from err
+    if not isinstance(raw, dict | None):
+        raise RedLinesError(f"{path}: write keys and values, as `cache: {{hit_rate_floor: 0.85}}`")
+    return cast("dict[str, Any]", raw or {})
+
+
+def parse(raw: Mapping[str, object], where: str, base: RedLines | None = None) -> RedLines:
+    """The figures of `base` with those of `raw` over them, section by section.
+
+    Raises `RedLinesError` for unknown keys and impossible values; `where` tells whose they are.
+    """
     try:
-        return RedLines.model_validate({} if raw is None else raw)
+        return RedLines.model_validate(_over(base, raw))
     except ValidationError as err:
         lines = [
             f"  {'.'.join(str(part) for part in e['loc']) or '(top)'}: {e['msg']}"
             for e in err.errors()
         ]
-        raise RedLinesError(f"{path}: please mend these keys\n" + "\n".join(lines)) from err
+        raise RedLinesError(f"{where}: please mend these keys\n" + "\n".join(lines)) from err
+
+
+def _over(base: RedLines | None, raw: Mapping[str, object]) -> dict[str, object]:
+    merged: dict[str, object] = {} if base is None else base.model_dump()
+    for section, figures in raw.items():
+        under = merged.get(section)
+        if isinstance(under, dict) and isinstance(figures, dict):
+            merged[section] = cast("dict[str, object]", {**under, **figures})
+        else:
+            merged[section] = figures
+    return merged

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from monitors.labels import Storage
-from redline import bases, calibrate, evaluate, explain, inject, voices
+from redline import bases, calibrate, evaluate, explain, generate, inject, maintenance, voices
 from redline.drills import command as drill
 from redline.options import Actor, LinesFile, StateDir
-from redline.options import lines_of as _lines
+from redline.options import policy_of as _policy
 from redline.options import stack_of as _stack
 from redline.sentences import fail as _fail
 from redline.settings import STATE_DIR, Ports, Stack
@@ -35,6 +35,8 @@ app.command("explain")(explain.command)
 app.command("inject")(inject.command)
 app.command("drill")(drill.command)
 app.command("voices")(voices.command)
+app.command("generate")(generate.command)
+app.command("maintenance")(maintenance.command)
 
 
 @app.command()
@@ -89,7 +91,7 @@ def up(
             prometheus=prometheus_port,
             alertmanager=alertmanager_port,
         ),
-        lines=_lines(lines),
+        policy=_policy(lines, stack.embedded_lines(pool_mb)),
         models={name: path for name, path in models.items() if path is not None},
         pool_mb=pool_mb,
         storage=storage,
@@ -111,6 +113,7 @@ def up(
 @app.command()
 def runtime(
     settings: Annotated[Path, typer.Option("--settings", help="RuntimeSettings as JSON.")],
+    lines: LinesFile = None,
 ) -> None:
     """Run the data plane alone: gateway and one engine process per resident."""
     from pydantic import ValidationError
@@ -122,12 +125,14 @@ def runtime(
         given = RuntimeSettings.model_validate_json(settings.read_bytes())
     except (OSError, ValidationError) as err:
         _fail(f"{settings}: {err}", 2)
+    given = given.model_copy(update={"lines": _policy(lines, given.lines).lines})
     raise typer.Exit(gateway.serve(given))
 
 
 @app.command()
 def control(
     settings: Annotated[Path, typer.Option("--settings", help="ControlSettings as JSON.")],
+    lines: LinesFile = None,
 ) -> None:
     """Run the control plane alone: alert receiver, ladder, rollout, journal, status page."""
     from pydantic import ValidationError
@@ -139,6 +144,9 @@ def control(
         given = ControlSettings.model_validate_json(settings.read_bytes())
     except (OSError, ValidationError) as err:
         _fail(f"{settings}: {err}", 2)
+    if lines is not None:
+        policy = _policy(lines, given.lines)
+        given = given.model_copy(update={"lines": policy.lines, "rules": dict(policy.given)})
     raise typer.Exit(plane.serve(given))
 
 
@@ -321,15 +329,6 @@ def rollout_log(
     from redline.operate import show_journal
 
     _operate(lambda stack: show_journal(stack, as_json), state_dir)
-
-
-@app.command()
-def generate(root: Annotated[Path, typer.Option(help="The project's folder.")] = Path()) -> None:
-    """Write rules, routes and dashboards from monitors/redlines.py into deploy/ and dashboards/."""
-    from redline.generate import write_all
-
-    for path in write_all(root):
-        typer.echo(f"wrote {path}")
 
 
 def _verb(verb: str, actor: str, state_dir: Path, argument: str = "") -> None:

@@ -23,13 +23,31 @@ def ask(
     timeout_s: float = 30.0,
 ) -> T:
     """The answer as an `answer`. Raises `ClientError` where there is none or it is a refusal."""
-    found = _call(stack, method, url, body, timeout_s)
-    if found.status_code >= 400:
-        raise ClientError(f"refused ({found.status_code}): {reason(found)}")
+    found = _accepted(stack, method, url, body, timeout_s)
     try:
         return msgspec.json.decode(found.content, type=answer)
     except msgspec.DecodeError as err:
         raise ClientError(f"{url} is no Redline of this version: {err}") from err
+
+
+def tell(
+    stack: Stack,
+    method: str,
+    url: str,
+    body: msgspec.Struct | None = None,
+    timeout_s: float = 30.0,
+) -> None:
+    """For an answer without a body. Raises `ClientError` where there is none or it is a refusal."""
+    _accepted(stack, method, url, body, timeout_s)
+
+
+def _accepted(
+    stack: Stack, method: str, url: str, body: msgspec.Struct | None, timeout_s: float
+) -> httpx.Response:
+    found = _call(stack, method, url, body, timeout_s)
+    if found.status_code >= 400:
+        raise ClientError(f"refused ({found.status_code}): {reason(found)}")
+    return found
 
 
 def _call(

@@ -1,6 +1,5 @@
 """What an operator asks and commands, as text in a terminal."""
 
-import re
 from datetime import datetime
 
 import msgspec
@@ -9,7 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from alerts.firing import Firing
-from alerts.policy import slug
+from alerts.names import slug
+from alerts.promql import parse_duration as parse_duration
 from alerts.rules import RUNBOOKS
 from monitors.contract import KvRung, Level, MediaRung, Observed
 from redline.client import ask
@@ -19,22 +19,12 @@ from rollout.plan import Detectable
 from rollout.sequential import Numbers
 from rollout.status import RolloutStatus
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _MEDIA = {
     MediaRung.FULL: "full",
     MediaRung.P360_8K: "360p, 8 kHz",
     MediaRung.P160_8K: "160x160, 8 kHz",
 }
 _KV = {KvRung.NATIVE: "native", KvRung.INT8: "int8"}
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of `90s`, `10m`, `1.5h`, `30`. Raises `ValueError` for anything else."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration; write 90s, 10m or 1h")
-    return float(match[1]) * _UNIT_S[match[2]]
 
 
 def show_status(stack: Stack) -> None:

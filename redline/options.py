@@ -9,6 +9,7 @@ from redline.sentences import fail
 from redline.settings import SettingsError, Stack, find_stack
 
 if TYPE_CHECKING:
+    from alerts.policy import Policy
     from monitors.redlines import RedLines
 
 StateDir = Annotated[
@@ -20,7 +21,9 @@ Actor = Annotated[
 ]
 LinesFile = Annotated[
     Path | None,
-    typer.Option("--lines", help="A redline.yaml that overrides the article's figures."),
+    typer.Option(
+        "--lines", help="A redline.yaml: figures and rules that override those that ship."
+    ),
 ]
 
 
@@ -32,11 +35,13 @@ def stack_of(state_dir: Path) -> Stack:
         fail(err)
 
 
-def lines_of(path: Path | None) -> "RedLines | None":
-    """What a `redline.yaml` says; ends the command where it cannot be used."""
-    from monitors import redlines
+def policy_of(path: Path | None, base: "RedLines | None" = None) -> "Policy":
+    """What ships with a `redline.yaml` over it (`base`: the figures under it); ends the command
+    where that cannot be used."""
+    from alerts import policy
+    from monitors.redlines import RedLinesError
 
     try:
-        return None if path is None else redlines.load(path)
-    except redlines.RedLinesError as err:
+        return policy.load(path, base)
+    except RedLinesError as err:
         fail(err, 2)

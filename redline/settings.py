@@ -4,7 +4,7 @@ import json
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,7 +23,7 @@ _VARIABLES = (
     ("alertmanager_url", "REDLINE_ALERTMANAGER_URL"),
     ("token", "REDLINE_TOKEN"),
 )
-_OF_THE_RECORDED = ("prometheus_url", "alertmanager_url", "lines", "processes")
+_OF_THE_RECORDED = ("prometheus_url", "alertmanager_url", "lines", "rules", "processes")
 
 
 class SettingsError(ValueError):
@@ -44,8 +44,8 @@ class Ports(BaseModel):
 class Stack(BaseModel):
     """A running stack as other commands find it: `stack.json` in the state folder.
 
-    `lines`: the red lines it was started with. `processes`: those of this machine, by the names
-    of `redline up`; none where its addresses were given by hand.
+    `lines`, `rules`: those it was started with, as a `redline.yaml` has them. `processes`: those
+    of this machine, by the names of `redline up`; none where addresses were given by hand.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,6 +56,7 @@ class Stack(BaseModel):
     alertmanager_url: str | None = None
     token: str
     lines: RedLines | None = None
+    rules: dict[str, Any] = {}
     processes: dict[str, ProcessMark] = {}
 
     def save(self, state_dir: Path) -> None:

@@ -17,6 +17,7 @@ import httpx
 import msgspec
 
 from alerts import routing, rules
+from alerts.policy import Policy, make
 from monitors.labels import Storage
 from monitors.redlines import RedLines
 from redline.children import Child, marks_of, stop_all, watch
@@ -52,7 +53,7 @@ class Plan:
 
     state_dir: Path
     ports: Ports = field(default_factory=Ports)
-    lines: RedLines | None = None  # None: the article's, the memory line fitted to the small pool
+    policy: Policy | None = None  # None: what ships, at lines fitted to the small pool
     models: dict[str, Path] = field(default_factory=dict[str, Path])
     pool_mb: float = EMBEDDED_POOL_MB
     storage: Storage = Storage.NATIVE
@@ -154,7 +155,7 @@ def plan_children(
 ) -> tuple[Stack, list[Child]]:
     """Write every configuration file and name the processes, in starting order."""
     state, ports = plan.state_dir, plan.ports
-    lines = plan.lines or embedded_lines(plan.pool_mb)
+    policy = plan.policy or make(embedded_lines(plan.pool_mb))
     token = control_token(state)
     stack = Stack(
         runtime_url=f"http://{HOST}:{ports.runtime}",
@@ -162,7 +163,8 @@ def plan_children(
         prometheus_url=f"http://{HOST}:{ports.prometheus}" if prometheus else None,
         alertmanager_url=f"http://{HOST}:{ports.alertmanager}" if prometheus else None,
         token=token,
-        lines=lines,
+        lines=policy.lines,
+        rules=dict(policy.given),
     )
     runtime = RuntimeSettings(
         host=HOST,
@@ -173,7 +175,7 @@ def plan_children(
         canary=CANARY,
         control_token=token,
         drills=plan.drills,
-        lines=lines,
+        lines=policy.lines,
         trace=plan.trace,
     )
     control = ControlSettings(
@@ -183,7 +185,8 @@ def plan_children(
         runtime_url=stack.runtime_url,
         token=token,
         prometheus=prometheus,
-        lines=lines,
+        lines=policy.lines,
+        rules=dict(policy.given),
     )
     for folder in ("runtime", "control", "logs"):
         (state / folder).mkdir(parents=True, exist_ok=True)
@@ -204,15 +207,15 @@ def plan_children(
         ),
     ]
     if prometheus:
-        children += _prometheus_children(plan, lines, logs)
+        children += _prometheus_children(plan, policy, logs)
     return stack, children
 
 
-def _prometheus_children(plan: Plan, lines: RedLines, logs: Path) -> list[Child]:
+def _prometheus_children(plan: Plan, policy: Policy, logs: Path) -> list[Child]:
     state, ports = plan.state_dir.resolve(), plan.ports
     rules_file, prometheus_file = state / "rules.yml", state / "prometheus.yml"
     alertmanager_file = state / "alertmanager.yml"
-    rules_file.write_text(rules.render_rules(lines), encoding="utf-8")
+    rules_file.write_text(rules.render_rules(policy), encoding="utf-8")
     prometheus_file.write_text(
         rules.render_prometheus(
             runtime=f"{HOST}:{ports.runtime}",
@@ -224,9 +227,9 @@ def _prometheus_children(plan: Plan, lines: RedLines, logs: Path) -> list[Child]
     )
     alertmanager_file.write_text(
         routing.render_alertmanager(
+            policy,
             webhook_url=f"http://{HOST}:{ports.control}/alerts",
             credentials_file=str(token_path(plan.state_dir).resolve()),
-            lines=lines.alerts,
         ),
         encoding="utf-8",
     )
@@ -251,8 +254,8 @@ def _prometheus_children(plan: Plan, lines: RedLines, logs: Path) -> list[Child]
                 f"--storage.tsdb.path={state / 'prometheus'}",
                 f"--web.listen-address={HOST}:{ports.prometheus}",
                 "--enable-feature=exemplar-storage",
-                "--storage.tsdb.retention.time=2d",
-                *rules.prometheus_flags(lines.alerts),
+                rules.retention(),
+                *rules.prometheus_flags(policy.lines.alerts),
             ],
             logs / "prometheus.log",
             critical=False,

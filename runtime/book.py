@@ -31,6 +31,12 @@ from runtime.residents.port import Capabilities, Snapshot
 from runtime.stamp import Stamp
 
 WARM_AFTER = 20  # requests of one pool epoch
+_FROM_ZERO = (
+    catalog.SERVED_REQUESTS,
+    catalog.FAULTED_REQUESTS,
+    catalog.SPEECH_SECONDS,
+    catalog.UNDERRUN_SECONDS,
+)
 
 _ENGINE_COUNTERS: tuple[tuple[Metric, Callable[[Snapshot], float]], ...] = (
     (catalog.PREFIX_HIT_TOKENS, lambda snapshot: snapshot.prefix_hit_tokens),
@@ -88,7 +94,7 @@ class Book:
         """Show a version's counters at 0, so that a rate sees their first step."""
         for outcome in Outcome:
             self.exposition.counter(catalog.REQUESTS).start(version, outcome)
-        for counter in (catalog.SERVED_REQUESTS, catalog.SPEECH_SECONDS, catalog.UNDERRUN_SECONDS):
+        for counter in _FROM_ZERO:
             self.exposition.counter(counter).start(version)
         for milestone in Milestone:
             self.exposition.counter(catalog.OVERDUE).start(version, milestone)
@@ -155,6 +161,8 @@ class Book:
         self.exposition.counter(catalog.REQUESTS).inc(stamp.version, ending.outcome)
         if ending.outcome is not Outcome.REFUSED:
             self.exposition.counter(catalog.SERVED_REQUESTS).inc(stamp.version)
+            if ending.faulted:
+                self.exposition.counter(catalog.FAULTED_REQUESTS).inc(stamp.version)
             marks = marks_of(found)
             self.faults.finish(stamp.version, ending.outcome, ending.faulted, marks)
 

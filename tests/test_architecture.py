@@ -33,13 +33,14 @@ def test_a_file_says_on_top_what_it_is_for_and_stays_small(path: Path) -> None:
 
 
 def test_every_alert_has_a_runbook_page() -> None:
-    from alerts import policy
+    from alerts.compile import alerts
+    from alerts.policy import make
     from monitors.redlines import RedLines
 
     pages = {p.name for p in (ROOT / "docs" / "runbooks").glob("*.md")}
-    rules = policy.policy(RedLines())
-    assert rules
-    assert [r.name for r in rules if f"{r.name.slug}.md" not in pages] == []
+    every = alerts(make(RedLines()))
+    assert every
+    assert [alert.name for alert in every if alert.runbook not in pages] == []
 
 
 def test_every_metric_in_rules_and_dashboards_is_in_the_catalog() -> None:

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from alerts.evaluator import Evaluator, takes_s
 from alerts.firing import NEWS, AlertNews, Firing, Source
 from alerts.handover import Handover
-from alerts.interim import machinery, table_rules
 from alerts.news import News
+from alerts.policy import Policy
 from alerts.receiver import AlertBook
 from monitors.contract import Observed
-from monitors.journal import Journal, JournalUnwritable
-from monitors.redlines import RedLines
+from monitors.journal import Journal, JournalUnwritable, StaleLeader
 from monitors.tables import Tables
 from rollout.ledger import Ledger
 
@@ -32,7 +31,7 @@ class AlertWatch:
         self,
         journal: Journal,
         book: AlertBook,
-        lines: RedLines,
+        policy: Policy,
         leader_epoch: int,
         *,
         prometheus: bool,
@@ -44,9 +43,10 @@ class AlertWatch:
         self.pending: tuple[Firing, ...] = ()  # as the evaluator here has it
         self.watched = False  # whether anybody could see the lines over the tables
         self._ledger = Ledger(journal, leader_epoch)
-        self._evaluator = Evaluator(table_rules(lines), machinery(lines), lines)
-        needed = takes_s(self._evaluator.watched, lines)
-        self._handover = Handover(book, needed, lines.alerts, prometheus=prometheus)
+        self._evaluator = Evaluator(policy)
+        self._of_tables = frozenset(rule.name for rule in policy.rules)
+        needed = takes_s(self._evaluator.watched, policy.lines)
+        self._handover = Handover(book, needed, policy.lines.alerts, prometheus=prometheus)
         self._source = self._handover.source(clock())
         self._news = News()
         self._untold = deque[AlertNews](maxlen=MOST_NEWS)
@@ -72,7 +72,9 @@ class AlertWatch:
         fires = {each.identity for each in self.firing}
         self.pending = tuple(each for each in evaluation.pending if each.identity not in fires)
         self._due = evaluation.due
-        self._untold.extend(self._news.of(self.firing, self.pending, wall, known=self.watched))
+        # Of the rules over tables alone: an idle stack has no traffic pending most of the time.
+        waits = [each for each in self.pending if each.alert in self._of_tables]
+        self._untold.extend(self._news.of(self.firing, waits, wall, known=self.watched))
         if self._untold:
             self._has_news.set()
         return self.firing if self.watched else None
@@ -105,6 +107,9 @@ class AlertWatch:
                 log.error("news of alerts is not journalled yet: %s", err)
                 await asyncio.sleep(RETRY_S)
                 self._has_news.set()
+            except StaleLeader as err:
+                log.warning("no more news is journalled here: %s", err)
+                return  # who leads is for the lease to say
 
     def _note_source(self, source: Source) -> None:
         if source is not self._source:

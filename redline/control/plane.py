@@ -83,9 +83,8 @@ class ControlPlane:
         """Everything as the journal has it, shown at once."""
         log.info("leading under epoch %d", epoch)
         lines = self.settings.lines
-        watch = AlertWatch(
-            self.journal, self.book, lines, epoch, prometheus=self.settings.prometheus
-        )
+        policy, prometheus = self.settings.policy, self.settings.prometheus
+        watch = AlertWatch(self.journal, self.book, policy, epoch, prometheus=prometheus)
         keeper = LadderKeeper(self.journal, self._dataplane, lines, epoch, on_move=self._moved)
         tables = TableReader(self._client, self.settings.token).read
         rounds = Rounds(self._dataplane, tables, watch, keeper, self._saw)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from redline.drills.names import DrillName
-from redline.options import LinesFile, StateDir, lines_of, stack_of
+from redline.options import LinesFile, StateDir, policy_of, stack_of
 from redline.sentences import fail
 from redline.settings import STATE_DIR
 
 if TYPE_CHECKING:
-    from monitors.redlines import RedLines
     from redline.drills.report import Report
     from redline.drills.run import Wishes
 
@@ -75,7 +74,7 @@ def command(
         clean_up=clean_up,
         hold_s=hold,
     )
-    found = _hold(name, wishes, lines_of(lines), state_dir)
+    found = _hold(name, wishes, lines, state_dir)
     if as_json:
         typer.echo(msgspec.json.encode(found).decode())
     else:
@@ -83,10 +82,11 @@ def command(
     raise typer.Exit(0 if found.answered else NOT_ANSWERED)
 
 
-def _hold(name: DrillName, wishes: "Wishes", lines: "RedLines | None", state_dir: Path) -> "Report":
+def _hold(name: DrillName, wishes: "Wishes", lines: Path | None, state_dir: Path) -> "Report":
     """The drill, under the lock, told of on standard error; ends the command where it cannot be."""
     from rich.console import Console
 
+    from alerts.policy import make
     from monitors.redlines import RedLines
     from redline.client import ClientError
     from redline.drills.lock import Busy, only_drill_in
@@ -94,6 +94,7 @@ def _hold(name: DrillName, wishes: "Wishes", lines: "RedLines | None", state_dir
     from redline.drills.stage import CannotRun
 
     stack = stack_of(state_dir)
+    policy = make(stack.lines or RedLines(), stack.rules) if lines is None else policy_of(lines)
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
         with (
@@ -104,7 +105,7 @@ def _hold(name: DrillName, wishes: "Wishes", lines: "RedLines | None", state_dir
             return hold_drill(
                 name,
                 stack,
-                lines or stack.lines or RedLines(),
+                policy,
                 wishes,
                 tell=lambda line: console.print(f"  {line}"),
                 wait_for=lambda what: status.update(f"drill {name}: {what}"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from alerts.firing import Source
 from alerts.ladder import Part
-from alerts.policy import AlertName
+from alerts.names import AlertName
 from alerts.rule import Rule
 from monitors.contract import DrillKind, KvRung, ResidentStatus
 from monitors.rungs import shown

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitors.redlines import RedLines
+from alerts.policy import Policy
 from redline.client import ClientError
 from redline.drills import control_down, engine, fault, machinery
 from redline.drills.clip import write_clip
@@ -31,10 +31,10 @@ class Wishes:
 
 
 def hold_drill(
-    name: DrillName, stack: Stack, lines: RedLines, wishes: Wishes, tell: Tell, wait_for: Tell
+    name: DrillName, stack: Stack, policy: Policy, wishes: Wishes, tell: Tell, wait_for: Tell
 ) -> Report:
     """Break, watch, mend, judge. Raises `CannotRun` and `ClientError` where it cannot begin."""
-    with _staged(stack, lines, wishes, tell, wait_for) as stage:
+    with _staged(stack, policy, wishes, tell, wait_for) as stage:
         instead: tuple[str, ...] = ()
         try:
             _play(name, stage, wishes)
@@ -51,14 +51,14 @@ def hold_drill(
 
 @contextmanager
 def _staged(
-    stack: Stack, lines: RedLines, wishes: Wishes, tell: Tell, wait_for: Tell
+    stack: Stack, policy: Policy, wishes: Wishes, tell: Tell, wait_for: Tell
 ) -> Generator[Stage]:
     with tempfile.TemporaryDirectory() as folder, watching(stack) as watch:
         clip = Path(folder) / "drill.mp4"
         write_clip(clip)
         yield Stage(
             stack=stack,
-            lines=lines,
+            policy=policy,
             watch=watch,
             traffic=Traffic(stack, clip),
             tell=tell,

@@ -5,9 +5,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from alerts.interim import table_rules
 from alerts.ladder import Move, Part, rebuild
-from alerts.policy import AlertName
+from alerts.names import AlertName
+from alerts.policy import Policy
 from alerts.rule import Rule
 from monitors.contract import DrillKind, Observed, ResidentStatus
 from monitors.redlines import RedLines
@@ -46,7 +46,7 @@ class Stage:
     """One drill under way. `tell` hears of each step as it comes, `wait_for` what is awaited."""
 
     stack: Stack
-    lines: RedLines
+    policy: Policy
     watch: Watch
     traffic: Traffic
     tell: Tell
@@ -87,8 +87,16 @@ class Stage:
             ) from None
 
     def rule(self, alert: AlertName) -> Rule:
-        """The alert as the rule over tables that it is."""
-        return next(rule for rule in table_rules(self.lines) if rule.name == alert)
+        """The alert as the rule over tables that it is. Raises `CannotRun`."""
+        rule = self.policy.rule(alert)
+        if rule is None:
+            raise CannotRun(f"{alert} is left out of this stack's policy")
+        return rule
+
+    @property
+    def lines(self) -> RedLines:
+        """The red lines that this stack goes by."""
+        return self.policy.lines
 
     def dwell_s(self, part: Part, version: str) -> float:
         """How long the ladder now stays on a rung once it is quiet: relapses have doubled it."""

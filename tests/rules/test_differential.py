@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from alerts.evaluator import Evaluation, Evaluator
 from alerts.firing import Firing
-from alerts.interim import machinery, table_rules
-from alerts.policy import AlertName
+from alerts.names import AlertName
+from alerts.policy import make
 from alerts.rules import render_rules
 from monitors.contract import MediaRung
 from monitors.redlines import CacheLines, FaultLines, LadderLines, LatencyLines, RedLines
 from monitors.tables import Tables
-from tests.support.promtool import Labels, Scrape, alerts_at_each_second, needs_promtool, scraped
 from tests.support.random_traffic import MOST_VERSIONS, Happens, Segment, Traffic, segments
+from tests.support.rule_engine import Labels, Scrape, alerts_at_each_second, needs_promtool, scraped
 
 pytestmark = needs_promtool
 
@@ -37,6 +37,28 @@ LINES = RedLines(
     faults=FaultLines(rate=0.05, window_requests=60, min_count=20, recent_s=8.0),
     ladder=LadderLines(dwell_s=3.0),
 )
+POLICY = make(
+    LINES,
+    {
+        "RedlineLatencyDegrade": {"keep_firing_for": "4s"},
+        "RedlineFaultRate": {"for": "2s", "keep_firing_for": "3s"},
+        "RedlineFirstPacketSlow": {"keep_firing_for": "1s"},
+        "OurPoolFull": {
+            "table": "cache", "when": ["gpu_mem_gb >= 25"], "for": "3s", "severity": "ticket",
+            "action": "none", "runbook": "our-pool-full.md", "summary": "{value} live",
+        },
+        "OurFirstTokenSlow": {
+            "table": "latency", "when": ["slow_share > 0.2", "over_share <= 0.3"],
+            "milestone": "first_token", "min_count": 10, "for": "1s", "keep_firing_for": "2s",
+            "severity": "page", "action": "none", "runbook": "our-first-token-slow.md",
+            "summary": "{value} of {version} to {milestone}",
+        },
+        "OurSoftFaults": {
+            "table": "faults", "when": ["faulted >= 3", "requests < 50"], "severity": "ticket",
+            "for": "0s", "action": "none", "runbook": "our-soft-faults.md", "summary": "{value}",
+        },
+    },
+)  # fmt: skip
 SECONDS = 70
 VERSIONS = 2 * MOST_VERSIONS
 Plan = list[Segment]
@@ -49,8 +71,8 @@ OFTEN = settings(ONCE, max_examples=60)
 
 def rules() -> str:
     """The rule file, without what no rule over a table reads."""
-    compared = {rule.name for rule in table_rules(LINES)} | {AlertName.LADDER_EXHAUSTED}
-    document = yaml.safe_load(render_rules(LINES))
+    compared = {rule.name for rule in POLICY.rules} | {AlertName.LADDER_EXHAUSTED}
+    document = yaml.safe_load(render_rules(POLICY))
     for group in document["groups"]:
         group["rules"] = [
             rule
@@ -77,9 +99,7 @@ class Run:
             Traffic(LINES, names[i : i + MOST_VERSIONS])
             for i in range(0, len(names), MOST_VERSIONS)
         ]
-        self.evaluators = [
-            Evaluator(table_rules(LINES), machinery(LINES), LINES) for _ in self.planes
-        ]
+        self.evaluators = [Evaluator(POLICY) for _ in self.planes]
         self._lost = dict.fromkeys(names, 0)  # for how many seconds each engine has been away
         self.scrapes: list[Scrape | None] = []
         self.ours: list[set[Labels]] = []
@@ -176,7 +196,7 @@ def test_both_say_the_same_over_many_more_series(plans: list[Plan]):
 # cannot scrape; the evaluator has the tables as they are now, or nothing. A window later they see
 # the same, and what began meanwhile has then its `for` to wait, and the ladder's end its own.
 LONGEST_WINDOW_S = max(LINES.cache.hold_s, LINES.latency.window_s, LINES.faults.recent_s)
-LONGEST_FOR_S = max(rule.for_s + rule.keep_firing_s for rule in table_rules(LINES))
+LONGEST_FOR_S = max(rule.for_s + rule.keep_firing_s for rule in POLICY.rules)
 EXHAUSTED_S = LINES.ladder.dwell_s * len(MediaRung)
 BLIND_S = round(LONGEST_WINDOW_S + LONGEST_FOR_S + EXHAUSTED_S) + 1
 

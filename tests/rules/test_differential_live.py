@@ -11,8 +11,8 @@ import httpx
 
 from alerts.evaluator import Evaluator
 from alerts.firing import Firing
-from alerts.interim import machinery, table_rules
-from alerts.policy import AlertName
+from alerts.names import AlertName
+from alerts.policy import make
 from monitors.redlines import CacheLines, FaultLines, LadderLines, LatencyLines, RedLines
 from tests.support.http_server import Answer, recording_server
 from tests.support.prometheus import SCRAPE_S, needs_prometheus, prometheus
@@ -35,6 +35,7 @@ LINES = RedLines(
     faults=FaultLines(rate=0.2, window_requests=40, min_count=20, recent_s=3.0),
     ladder=LadderLines(dwell_s=1.0),
 )
+POLICY = make(LINES)
 VERSIONS = ("v1", "v2", "v3", "v4")
 GOOD = Segment(
     seconds=0, fast=6, slow=0, late=0, hung=0, lookups=16, hits=8, live_gb=26.0, finished=4,
@@ -67,7 +68,7 @@ def test_a_real_server_and_the_evaluator_change_their_minds_within_one_evaluatio
     for alert in sorted(ours.keys() | theirs.keys()):
         unmatched(alert, ours[alert], theirs[alert], began, ended)
     names = {name for name, _, _, state in ours if state == "firing"}
-    assert names == {rule.name for rule in table_rules(LINES)} | {AlertName.LADDER_EXHAUSTED}
+    assert names == {rule.name for rule in POLICY.rules} | {AlertName.LADDER_EXHAUSTED}
 
 
 def wait_until_scraped(client: httpx.Client) -> None:
@@ -86,8 +87,9 @@ def drive(answers: dict[str, Answer]) -> tuple[Seen, float, float]:
     draw = random.Random(3)
     plane = Traffic(LINES, VERSIONS)
     plane.now = time.time()
-    evaluator = Evaluator(table_rules(LINES), machinery(LINES), LINES)
-    phase, until = dict.fromkeys(VERSIONS, GOOD), dict.fromkeys(VERSIONS, 0.0)
+    evaluator = Evaluator(POLICY)
+    phase = dict[str, Segment | None].fromkeys(VERSIONS, GOOD)
+    until = dict.fromkeys(VERSIONS, 0.0)
     seen: Seen = defaultdict(list)
     began = next_look = time.time()
     while (now := time.time()) < began + RUN_S:
@@ -97,7 +99,7 @@ def drive(answers: dict[str, Answer]) -> tuple[Seen, float, float]:
                     [s for s in (GOOD, BAD, BAD, QUIET) if s is not phase[version]]
                 )
                 until[version] = now + draw.uniform(1.0, 7.0)
-        plane.step(dict(phase), now - plane.now)
+        plane.step(phase, now - plane.now)
         answers["/metrics"] = Answer(plane.scrape().encode(), kind="text/plain")
         if now >= next_look:
             next_look += LOOK_S

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from alerts.policy import AlertName
+from alerts.names import AlertName
+from alerts.policy import make
 from alerts.receiver import AlertBook, is_authorised
 from alerts.routing import render_alertmanager
 from alerts.rules import prometheus_flags, render_prometheus, render_rules
@@ -23,7 +24,7 @@ from monitors.labels import Action, Milestone
 from monitors.redlines import AlertLines, FaultLines, LatencyLines, RedLines
 
 TOKEN = "a-token-for-this-test"
-FEW = RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count=20))
+FEW = make(RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count=20)))
 PATIENCE_S = 60.0  # a bound for a starved machine; it takes about five seconds
 
 
@@ -124,6 +125,7 @@ def alerting(planes: Planes, tmp_path: Path) -> Iterator[None]:
     )
     (tmp_path / "alertmanager.yml").write_text(
         render_alertmanager(
+            FEW,
             webhook_url=f"http://{planes.address}/alerts",
             credentials_file=str(tmp_path / "token"),
         )

@@ -2,60 +2,40 @@
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
+from alerts import burn
+from alerts.compile import alerts
 from alerts.generate import BEGIN, END, write_all
-from alerts.policy import AlertName, policy
+from alerts.names import AlertName
+from alerts.policy import make
+from alerts.promql import parse_duration
 from alerts.records import records
-from alerts.routing import CONTROL_PLANE, MUTES, ON_CALL, render_alertmanager
-from alerts.rules import prometheus_flags, render_prometheus, render_rules
+from alerts.routing import CONTROL_PLANE, ON_CALL, render_alertmanager
+from alerts.rules import prometheus_flags, render_prometheus, render_rules, retention
 from monitors import catalog, recorded
-from monitors.labels import Action, Severity
+from monitors.labels import Severity
 from monitors.metric import Kind, Metric
-from monitors.redlines import AlertLines, CacheLines, FaultLines, LatencyLines, RedLines
+from monitors.redlines import AlertLines, CacheLines, LatencyLines, RedLines
+from tests.support.promtool import run
 
 ROOT = Path(__file__).parents[2]
-SCENARIOS = sorted(Path(__file__).parent.glob("*.yml"))
-FEW = RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count=20))
+ARTICLE = make(RedLines())
+ALERTS = alerts(ARTICLE)
 OTHER_LINES = RedLines(
     cache=CacheLines(hit_rate_floor=0.75, gpu_mem_gb=0.0144, hold_s=2.5),
     latency=LatencyLines(degrade_s=0.35, min_count=5),
 )
 
 
-def run(tool: str, *arguments: object) -> str:
-    assert shutil.which(tool), f"{tool} is missing: deploy/debian-packages prometheus ..."
-    command = [tool, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 # ---------------------------------------------------------------- promtool, amtool
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
-def test_alerts_fire_on_time_and_only_then(scenario: Path, tmp_path: Path):
-    """With low minimum counts, so that a scenario stays readable."""
-    rules = tmp_path / "deploy" / "prometheus" / "rules.yml"
-    copied = tmp_path / "tests" / "rules" / scenario.name
-    for path, text in ((rules, render_rules(FEW)), (copied, scenario.read_text())):
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    run("promtool", "test", "rules", copied)
-
-
-def test_every_alert_has_a_scenario_in_which_it_fires():
-    fired = set(re.findall(r"alertname: (Redline\w+)", "".join(map(Path.read_text, SCENARIOS))))
-    assert fired == set(AlertName)
-
-
 @pytest.mark.parametrize("lines", [RedLines(), OTHER_LINES], ids=["article", "other"])
 def test_promtool_accepts_rules_and_configuration(tmp_path: Path, lines: RedLines):
     rules, config = tmp_path / "rules.yml", tmp_path / "prometheus.yml"
-    rules.write_text(render_rules(lines))
+    rules.write_text(render_rules(make(lines)))
     config.write_text(
         render_prometheus(
             runtime="127.0.0.1:1",
@@ -64,7 +44,7 @@ def test_promtool_accepts_rules_and_configuration(tmp_path: Path, lines: RedLine
             rule_file=str(rules),
         )
     )
-    found = len(records(lines)) + len(policy(lines))
+    found = len(records(lines)) + len(burn.records(lines)) + len(alerts(make(lines)))
     assert f"{found} rules found" in run("promtool", "check", "config", config)
 
 
@@ -73,6 +53,7 @@ def test_amtool_accepts_the_routes(tmp_path: Path, oncall_url: str | None):
     config = tmp_path / "alertmanager.yml"
     config.write_text(
         render_alertmanager(
+            ARTICLE,
             webhook_url="http://127.0.0.1:1/alerts",
             credentials_file="/nowhere/token",
             oncall_url=oncall_url,
@@ -81,7 +62,7 @@ def test_amtool_accepts_the_routes(tmp_path: Path, oncall_url: str | None):
     assert "2 receivers" in run("amtool", "check-config", config)
 
 
-@pytest.mark.parametrize("alert", policy(RedLines()), ids=lambda alert: alert.name)
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda a: f"{a.name}-{a.severity}-{a.table}")
 def test_each_alert_reaches_its_receivers(alert):
     receivers = {
         Severity.PAGE: f"{CONTROL_PLANE},{ON_CALL}",
@@ -89,7 +70,12 @@ def test_each_alert_reaches_its_receivers(alert):
         Severity.ACTION: CONTROL_PLANE,
         Severity.HEARTBEAT: CONTROL_PLANE,
     }
-    routed(receivers[alert.severity], f"alertname={alert.name}", f"severity={alert.severity}")
+    routed(
+        receivers[alert.severity],
+        f"alertname={alert.name}",
+        f"severity={alert.severity}",
+        f"action={alert.action}",
+    )
 
 
 def test_an_alert_nobody_expected_reaches_people():
@@ -105,13 +91,13 @@ def routed(receivers: str, *labels: str) -> None:
 # ---------------------------------------------------------------- what is generated
 def test_committed_files_are_what_the_red_lines_generate(tmp_path: Path):
     shutil.copytree(ROOT / "docs/runbooks", tmp_path / "docs/runbooks")
-    for path in write_all(tmp_path, RedLines()):
+    for path in write_all(tmp_path, ARTICLE):
         committed = ROOT / path.relative_to(tmp_path)
         assert committed.read_text() == path.read_text(), f"{committed}: run `make generate`"
 
 
 def test_the_lines_reach_the_rules():
-    rules = render_rules(OTHER_LINES)
+    rules = render_rules(make(OTHER_LINES))
     assert "< 0.75" in rules
     assert "> 0.0144 * 1e+09" in rules
     assert "for: 2500ms" in rules
@@ -124,9 +110,11 @@ def test_rules_read_only_series_that_exist():
     derived = {series.name for series in recorded.RECORDED}
     named = {
         name
-        for rule in yaml.safe_load(render_rules(RedLines()))["groups"][0]["rules"]
+        for group in yaml.safe_load(render_rules(ARTICLE))["groups"]
+        for rule in group["rules"]
         for name in re.findall(r"[a-z_]+:redline_[a-z_]+:\w+|(?<![:\w])redline_\w+", rule["expr"])
     }
+    derived |= {record.series.name for record in burn.records(RedLines())}
     assert named - exposed - derived == set()
     assert len(named) >= 20
 
@@ -140,16 +128,6 @@ def test_every_recorded_series_of_the_catalog_is_recorded_once():
     assert [record.series for record in records(RedLines())] == list(recorded.RECORDED)
 
 
-def test_an_action_is_never_muted_for_that_would_mute_the_actuator():
-    actions = {alert.name for alert in policy(RedLines()) if alert.action is not Action.NONE}
-    assert {target for _, targets, _ in MUTES for target in targets}.isdisjoint(actions)
-    assert actions == {
-        AlertName.CACHE_BELOW_FLOOR,
-        AlertName.LATENCY_DEGRADE,
-        AlertName.FAULT_RATE,
-    }
-
-
 def test_a_dead_prometheus_is_missed_before_the_evaluator_must_take_over():
     lines = AlertLines()
     (flag,) = prometheus_flags(lines)
@@ -157,10 +135,17 @@ def test_a_dead_prometheus_is_missed_before_the_evaluator_must_take_over():
     assert 4 * resend_s + lines.heartbeat_s < lines.heartbeat_silence_s
 
 
+def test_prometheus_remembers_what_the_longest_window_looks_at():
+    kept_s = int(retention().removeprefix("--storage.tsdb.retention.time=").removesuffix("s"))
+    windows = re.findall(r"\[(\d+[smhd])\]", render_rules(ARTICLE))
+    assert "3d" in windows
+    assert kept_s > max(map(parse_duration, windows))
+
+
 # ---------------------------------------------------------------- runbooks
 @pytest.mark.parametrize("name", AlertName)
 def test_each_alert_has_a_runbook_that_says_all_of_it(name: AlertName):
-    page = (ROOT / f"docs/runbooks/{name.slug}.md").read_text()
+    page = (ROOT / f"docs/runbooks/{name.page}").read_text()
     assert page.startswith(f"# {name}\n")
     assert re.findall(r"^## (.+)$", page, re.M) == [
         "Redline has already",
@@ -171,8 +156,8 @@ def test_each_alert_has_a_runbook_that_says_all_of_it(name: AlertName):
 
 
 def test_runbooks_of_alerts_that_are_gone_are_gone():
-    pages = {path.stem for path in (ROOT / "docs/runbooks").glob("redline-*.md")}
-    assert pages == {name.slug for name in AlertName}
+    pages = {path.name for path in (ROOT / "docs/runbooks").glob("redline-*.md")}
+    assert pages == {name.page for name in AlertName}
 
 
 def test_links_between_runbooks_lead_somewhere():
@@ -188,8 +173,8 @@ def test_links_between_runbooks_lead_somewhere():
 
 def test_a_runbook_without_a_place_for_its_head_is_an_error(tmp_path: Path):
     shutil.copytree(ROOT / "docs/runbooks", tmp_path / "docs/runbooks")
-    page = tmp_path / f"docs/runbooks/{AlertName.WATCHDOG.slug}.md"
+    page = tmp_path / f"docs/runbooks/{AlertName.WATCHDOG.page}"
     page.write_text(page.read_text().replace(END, ""))
     with pytest.raises(ValueError, match="no place for what is generated"):
-        write_all(tmp_path, RedLines())
+        write_all(tmp_path, ARTICLE)
     assert BEGIN in page.read_text()

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from alerts import rules
+from alerts.policy import make
 from monitors.redlines import RedLines
 from tests.support.ports import free_ports
 
@@ -27,7 +28,7 @@ def prometheus(
     """A client of a Prometheus that scrapes port `target` of this machine."""
     [port] = free_ports(1)
     every, evaluated = (f"{round(seconds * 1000)}ms" for seconds in (SCRAPE_S, evaluation_s))
-    (folder / "rules.yml").write_text(rules.render_rules(lines))
+    (folder / "rules.yml").write_text(rules.render_rules(make(lines)))
     (folder / "prometheus.yml").write_text(
         f"global: {{scrape_interval: {every}, scrape_timeout: {every},"
         f" evaluation_interval: {evaluated}}}\n"

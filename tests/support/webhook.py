@@ -2,10 +2,11 @@
 
 import json
 
-from alerts.policy import policy
+from alerts.compile import alerts
+from alerts.policy import make
 from monitors.redlines import RedLines
 
-ACTIONS = {alert.name.value: alert.action.value for alert in policy(RedLines())}
+ACTIONS = {str(alert.name): alert.action.value for alert in alerts(make(RedLines()))}
 
 
 def webhook(name: str, version: str | None = "v1", status: str = "firing") -> bytes:

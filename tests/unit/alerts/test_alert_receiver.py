@@ -192,7 +192,7 @@ def without(key: str) -> dict[str, Any]:
         (body({**entry(), "status": "suppressed"}), "status"),
         (body({**entry(), "labels": {}}), "no alertname"),
         (body({**entry(), "labels": {"alertname": "X", "version": 1}}), "labels"),
-        (body(entry(action="reboot")), "action 'reboot' is unknown; there are: "),
+        (body(entry(action="reboot")), "action 'reboot' is unknown; there are: shed"),
         (body(entry(version="")), "needs a version label"),
         (body(entry(version=""), entry(action="reboot")), "needs a version label"),
         (body({**entry(), "startsAt": "2026-01-01T00:00:60Z"}), "startsAt"),

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from alerts.compile import alerts
 from alerts.evaluator import Evaluation, Evaluator, prometheus_is_silent
 from alerts.firing import Firing
-from alerts.interim import machinery, table_rules
-from alerts.policy import AlertName, policy
+from alerts.names import AlertName
+from alerts.policy import make
 from alerts.witness import PROMETHEUS_ONLY
 from monitors.cache_table import CacheSummary
 from monitors.contract import Level, Observed, ResidentStatus
@@ -84,7 +85,7 @@ class Clock:
     """Ticks an evaluator once a second."""
 
     def __init__(self, lines: RedLines = LINES) -> None:
-        self.evaluator = Evaluator(table_rules(lines), machinery(lines), lines)
+        self.evaluator = Evaluator(make(lines))
         self.now = 0.0
 
     def look(self, seen: Tables | None, observed: Observed | None = SERVED) -> Evaluation:
@@ -143,7 +144,7 @@ def test_the_cache_alert_fires_after_its_hold_as_prometheus_would_label_it():
     (firing,) = clock.tick(tables(cache_summary=(cache(),)))
     assert (firing.action, firing.version) == (Action.QUANTISE_KV, "v1")
     assert firing.starts_at == WALL + 30  # as Prometheus tells Alertmanager
-    assert firing.summary.startswith("Cache hit rate of v1 is 80%, below 90 % with more than")
+    assert firing.summary == "Cache hit rate of v1 is 80%, below 90 %, with much KV live"
     assert firing.labels == {
         "alertname": AlertName.CACHE_BELOW_FLOOR,
         "severity": "action",
@@ -318,7 +319,7 @@ def test_no_resident_at_all_is_no_data():
 def test_every_alert_is_evaluated_here_or_it_is_said_why_not():
     evaluated = set(Clock().evaluator.watched)
     assert evaluated.isdisjoint(PROMETHEUS_ONLY)
-    assert evaluated | set(PROMETHEUS_ONLY) == {alert.name for alert in policy(LINES)}
+    assert evaluated | set(PROMETHEUS_ONLY) == {alert.name for alert in alerts(make(LINES))}
 
 
 # ---------------------------------------------------------------- when to take over

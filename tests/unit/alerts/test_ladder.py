@@ -20,6 +20,8 @@ START = 1_000.0
 
 def alert(action: Action, version: str = "v1") -> Firing:
     names = {
+        Action.SHED: AlertName.FIRST_PACKET_SHED,
+        Action.LIMIT_ADMISSION: AlertName.LADDER_EXHAUSTED,
         Action.DEGRADE_MEDIA: AlertName.LATENCY_DEGRADE,
         Action.QUANTISE_KV: AlertName.CACHE_BELOW_FLOOR,
         Action.ROLL_BACK: AlertName.FAULT_RATE,

@@ -110,7 +110,7 @@ def test_a_quantile_is_refused_with_the_column_to_use(quantile: str, instead: st
 
 
 def test_another_tables_column_is_refused_with_those_there_are():
-    with pytest.raises(UnknownColumn, match="cache has no column rate .* hit_rate, gpu_mem_gb"):
+    with pytest.raises(UnknownColumn, match=r"cache has no column rate .* hit_rate, gpu_mem_gb"):
         column(Table.CACHE, "rate")
 
 

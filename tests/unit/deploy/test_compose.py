@@ -10,6 +10,7 @@ import yaml
 from compose_spec import PyOptions
 
 from alerts import rules
+from alerts.promql import parse_duration
 from monitors.redlines import RedLines
 
 ROOT = Path(__file__).parents[3]
@@ -123,7 +124,11 @@ def test_what_must_survive_a_restart_is_on_a_volume(name: str, folder: str) -> N
 
 
 def test_prometheus_has_the_flags_that_the_rules_rely_on() -> None:
-    assert set(rules.prometheus_flags(RedLines().alerts)) <= set(words("prometheus"))
+    given = words("prometheus")
+    assert set(rules.prometheus_flags(RedLines().alerts)) <= set(given)
+    name = "--storage.tsdb.retention.time="
+    [kept] = [word.removeprefix(name) for word in given if word.startswith(name)]
+    assert parse_duration(kept) >= rules.RETENTION_S
     assert "--enable-feature=exemplar-storage" in words("prometheus")
 
 

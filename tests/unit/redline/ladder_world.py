@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 from alerts.ladder import Move
-from alerts.policy import AlertName
+from alerts.policy import AlertName, make
 from alerts.receiver import AlertBook
 from monitors.contract import LadderOrder, Level, MediaRung, Observed, Refusal
 from monitors.journal import Journal, JournalUnwritable
@@ -77,7 +77,7 @@ class World:
         """A new leader, which knows only the journal."""
         self.epoch += 1
         self.watch = AlertWatch(
-            self.journal, self.book, LINES, self.epoch,
+            self.journal, self.book, make(LINES), self.epoch,
             prometheus=self.prometheus, clock=self.clock, wall=self.clock,
         )  # fmt: skip
         self.keeper = LadderKeeper(

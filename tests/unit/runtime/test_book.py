@@ -41,6 +41,7 @@ def test_a_versions_counters_are_there_before_their_first_step(book: Book) -> No
     book.open("v2")
     for counter in (
         catalog.SERVED_REQUESTS,
+        catalog.FAULTED_REQUESTS,
         catalog.SPEECH_SECONDS,
         catalog.UNDERRUN_SECONDS,
     ):
@@ -68,6 +69,16 @@ def test_who_left_before_the_resident_is_counted_by_outcome_alone(book: Book) ->
     assert f'{catalog.REQUESTS.name}{{outcome="cancelled",version="v2"}} 1.0' in shown(book)
     assert f'{catalog.SERVED_REQUESTS.name}{{version="v2"}} 1.0' in shown(book)
     assert book.faults.rows()[0].finished == 1
+
+
+def test_a_request_with_a_fault_burns_the_error_budget_once(book: Book) -> None:
+    book.open("v2")
+    book.finished(stamp(3), LOST, ())
+    book.finished(stamp(3), RequestFinished(outcome=Outcome.OK, faulted=False), ())
+    book.finished(replace(stamp(3), operator=True), LOST, ())
+    book.unserved("v2", Outcome.FAILED)
+    assert f'{catalog.FAULTED_REQUESTS.name}{{version="v2"}} 1.0' in shown(book)
+    assert f'{catalog.SERVED_REQUESTS.name}{{version="v2"}} 2.0' in shown(book)
 
 
 def test_after_a_flush_table_three_is_unknown_until_a_request_ends(book: Book) -> None:
