@@ -34,7 +34,7 @@ class Bounds:
         return self.pending_s() + for_s
 
     def webhook_s(self) -> float:
-        """From firing."""
+        """From firing to the control plane's knowing it."""
         return _GROUP_S + MARGIN_S
 
     def action_s(self) -> float:

@@ -104,6 +104,9 @@ def answered(stage: Stage, breach: Breach, version: str) -> tuple[Awaited, ...]:
 
 def _by_prometheus(bounds: Bounds, rule: Rule, version: str) -> tuple[Awaited, ...]:
     name = rule.name
+    # Not after `firing`: where Prometheus was silent a while ago the control plane's own
+    # evaluation has a say still, and may be first.
+    told_s = bounds.firing_s(rule.for_s) + bounds.webhook_s()
     return (
         (
             Step(PENDING, f"Prometheus sees {name}", bounds.pending_s(), BREACH),
@@ -114,7 +117,7 @@ def _by_prometheus(bounds: Bounds, rule: Rule, version: str) -> tuple[Awaited, .
             signs.firing(name, version),
         ),
         (
-            Step(WEBHOOK, "the control plane is told", bounds.webhook_s(), FIRING),
+            Step(WEBHOOK, "the control plane is told", told_s, BREACH),
             signs.heard(name, version),
         ),
     )
