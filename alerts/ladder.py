@@ -1,24 +1,18 @@
-"""The degradation ladder: what fires, and when it last fired, in; one resident's level out."""
+"""The degradation ladder of one version: its stairs, as a fold over what the journal tells."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from enum import IntEnum, StrEnum
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from alerts.firing import Firing
-from monitors.contract import KvRung, Level, MediaRung, Wire
-from monitors.labels import Action
-from monitors.redlines import LadderLines, RedLines
+from alerts.forecast import Load, assumed_ratio
+from alerts.overrides import Override, OverrideEnded
+from alerts.parts import Part, level_at
+from monitors.contract import Level, MediaRung, SessionClass, Wire
+from monitors.redlines import MOST_MOVES, LadderLines
 
-
-class Part(StrEnum):
-    """The parts of a level that the ladder moves, each by its own alert alone (DESIGN 7)."""
-
-    MEDIA = "media"
-    KV = "kv"
-
-
-RUNGS: dict[Part, type[IntEnum]] = {Part.MEDIA: MediaRung, Part.KV: KvRung}
-ACTION_OF = {Part.MEDIA: Action.DEGRADE_MEDIA, Part.KV: Action.QUANTISE_KV}
+LADDER = "ladder"  # who acts where no human does
+_HOUR_S = 3600.0
 
 
 class Mode(StrEnum):
@@ -30,22 +24,28 @@ class Mode(StrEnum):
 
 
 class Move(Wire, frozen=True):
-    """One part of one version's level goes to `rung`. The journal's entries: a ladder is their
-    fold. `at` is wall seconds, for the journal outlives the process."""
+    """One part of one version's level goes to `rung`. `at` is wall seconds, for the journal
+    outlives the process. `seen`: what was known when it was decided."""
 
     at: float
     version: str
     part: Part
     rung: int
     reason: str
+    actor: str = LADDER
+    seen: Load = Load()
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """What is expected one rung better. None is unknown."""
+class Measured(Wire, frozen=True):
+    """What a worsening of media was good for: one rung better takes `ratio` times the work."""
 
-    p99_s: float | None = None  # of the slowest first output, at the better media rung
-    live_gb: float | None = None  # live KV, GB, once it is native again
+    at: float
+    version: str
+    rung: int
+    ratio: float
+
+
+Event = Move | Override | OverrideEnded | Measured
 
 
 @dataclass(frozen=True)
@@ -55,143 +55,132 @@ class Stair:
     dwell_s: float
     fired_at: float  # when its alert was last seen firing, or could not be seen
     rung: int = 0
+    crossed_at: float | None = None  # when one rung better was last foreseen to cross the line
     moved_at: float | None = None
     eased_at: float | None = None
+    moves: tuple[float, ...] = ()  # the ladder's own, the newest `MOST_MOVES`
+    left: Load | None = None  # what was seen as it came to this worse rung, until it is measured
+    stood_s: float = math.inf  # how long the rung before was kept
+    ratios: Mapping[int, float] = field(default_factory=dict[int, float])  # measured, by rung
+    why: str = ""  # of the last move
+    evidence: str = ""
 
-    def moved(self, rung: int, at: float, lines: LadderLines) -> "Stair":
+    def moved(self, move: Move, lines: LadderLines) -> "Stair":
         """After a move. A worse rung soon after an easing is a relapse: the dwell doubles."""
-        if rung < self.rung:
-            return replace(self, rung=rung, moved_at=at, eased_at=at)
+        made = replace(
+            self,
+            rung=move.rung,
+            moved_at=move.at,
+            stood_s=math.inf if self.moved_at is None else move.at - self.moved_at,
+            moves=(*self.moves[1 - MOST_MOVES :], move.at),
+            why=move.reason,
+            evidence=move.seen.told(),
+        )
+        if move.rung < self.rung:
+            return replace(made, eased_at=move.at, left=None)
         # One relapse an easing: the rung after it is the same episode still.
         dwell_s = self.dwell_s
-        if self.eased_at is not None and at - self.eased_at < lines.relapse_s:
+        if self.eased_at is not None and move.at - self.eased_at < lines.relapse_s:
             dwell_s = min(2 * dwell_s, lines.max_dwell_s)
         elif self.rung == 0:
             dwell_s = lines.dwell_s
-        return replace(self, rung=rung, moved_at=at, eased_at=None, dwell_s=dwell_s)
+        return replace(made, eased_at=None, left=move.seen, dwell_s=dwell_s)
+
+    def held(self, rung: int, override: Override) -> "Stair":
+        """Put on a rung by a human: no easing that could be a relapse, and no move of the ladder's
+        own."""
+        return replace(
+            self,
+            rung=rung,
+            moved_at=override.at,
+            eased_at=None,
+            left=None,
+            why=override.reason,
+            evidence="",
+        )
 
     def rested(self, now: float, seconds: float) -> bool:
         """Whether the last move lies so far back, or ahead: then the clock was set back since."""
         return self.moved_at is None or not 0.0 <= now - self.moved_at < seconds
 
+    def spent(self, now: float) -> int:
+        """How many moves the ladder has made in the last hour."""
+        return sum(0.0 <= now - at < _HOUR_S for at in self.moves)
+
+    def patience(self, lines: LadderLines) -> float:
+        """How many times longer everything takes after relapses."""
+        return max(1.0, self.dwell_s / lines.dwell_s)
+
+    def ratio(self, lines: LadderLines) -> float:
+        """Of media: how many times the work one rung better takes."""
+        return self.ratios.get(self.rung) or assumed_ratio(MediaRung(self.rung), lines)
+
 
 @dataclass(frozen=True)
 class Ladder:
-    """One version's stairs. Everything but `fired_at` is a fold over journalled moves."""
+    """One version's stairs. Everything but what was seen (`fired_at`, `crossed_at`) is a fold over
+    journalled events, of which there were `events`."""
 
     version: str
     stairs: dict[Part, Stair]
+    override: Override | None = None
+    events: int = 0
 
     @property
     def level(self) -> Level:
-        return Level(
-            media=MediaRung(self.stairs[Part.MEDIA].rung), kv=KvRung(self.stairs[Part.KV].rung)
-        )
+        """Where the stairs stand, whatever a human holds some sessions at."""
+        return level_at(self._rungs())
 
-    def after(self, move: Move, lines: LadderLines) -> "Ladder":
-        """The ladder once `move` is made."""
-        stair = self.stairs[move.part].moved(move.rung, move.at, lines)
-        return replace(self, stairs={**self.stairs, move.part: stair})
+    def level_of(self, session_class: SessionClass, now: float) -> Level:
+        """What sessions of a class should be served at."""
+        rungs = self._rungs()
+        if self.override is not None:
+            rungs = self.override.over(rungs, session_class, now)
+        return level_at(rungs)
+
+    def last_moved(self) -> Stair:
+        """The stair that moved last."""
+        return max(self.stairs.values(), key=lambda stair: stair.moved_at or 0.0)
+
+    def is_held(self, part: Part, now: float) -> bool:
+        """Whether a human holds this part where it is."""
+        return self.override is not None and self.override.holds(part, now)
+
+    def after(self, event: Event, lines: LadderLines) -> "Ladder":
+        """The ladder once this has happened."""
+        changed = replace(self, events=self.events + 1)
+        match event:
+            case Move():
+                return changed.with_stairs(
+                    {event.part: self.stairs[event.part].moved(event, lines)}
+                )
+            case Override():
+                held = event.parts.items() if event.is_for_all else ()
+                stairs = {part: self.stairs[part].held(rung, event) for part, rung in held}
+                return replace(changed.with_stairs(stairs), override=event)
+            case OverrideEnded():
+                return replace(changed, override=None)
+            case Measured():
+                media = self.stairs[Part.MEDIA]
+                ratios = {**media.ratios, event.rung: event.ratio}
+                return changed.with_stairs({Part.MEDIA: replace(media, ratios=ratios, left=None)})
+
+    def with_stairs(self, stairs: Mapping[Part, Stair]) -> "Ladder":
+        """With these in place of theirs."""
+        return replace(self, stairs={**self.stairs, **stairs})
+
+    def _rungs(self) -> dict[Part, int]:
+        return {part: stair.rung for part, stair in self.stairs.items()}
 
 
-def rebuild(version: str, moves: Iterable[Move], now: float, lines: LadderLines) -> Ladder:
-    """The ladder after its journalled moves, of which other versions' are passed over.
+def rebuild(version: str, events: Iterable[Event], now: float, lines: LadderLines) -> Ladder:
+    """The ladder after its journalled events, of which other versions' are passed over.
 
     What fired while nobody watched is unknown, so every dwell starts at `now`.
     """
     fresh = Stair(dwell_s=lines.dwell_s, fired_at=now)
     ladder = Ladder(version, dict.fromkeys(Part, fresh))
-    for move in moves:
-        if move.version == version:
-            ladder = ladder.after(move, lines)
+    for event in events:
+        if event.version == version:
+            ladder = ladder.after(event, lines)
     return ladder
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What to do now. Journal `moves`, then keep `ladder` and order `ladder.level`.
-
-    In a dry run `moves` are what would have been done, and `ladder` stays where it is.
-    """
-
-    ladder: Ladder
-    moves: tuple[Move, ...]
-    dry_run: bool
-
-
-def decide(
-    ladder: Ladder,
-    firing: Iterable[Firing] | None,
-    now: float,
-    lines: RedLines,
-    *,
-    mode: Mode = Mode.LIVE,
-    forecast: Forecast = Forecast(),
-) -> Decision:
-    """One tick. `now` is wall seconds; `firing` may hold other versions' alerts.
-
-    None for `firing` says that nobody watches: no move is made and every dwell starts again.
-    """
-    alerts = None if firing is None else [f for f in firing if f.version == ladder.version]
-    seen = replace(ladder, stairs=_seen(ladder.stairs, alerts, now))
-    if alerts is None or mode is Mode.FROZEN:
-        return Decision(seen, (), dry_run=False)
-    moves = tuple(
-        move for part in Part if (move := _step(seen, part, alerts, now, lines, forecast))
-    )
-    if mode is Mode.DRY_RUN:
-        return Decision(seen, moves, dry_run=True)
-    for move in moves:
-        seen = seen.after(move, lines.ladder)
-    return Decision(seen, moves, dry_run=False)
-
-
-def _seen(stairs: dict[Part, Stair], alerts: list[Firing] | None, now: float) -> dict[Part, Stair]:
-    """Note which parts' alerts fire, or may for all we know; nothing was seen after `now`."""
-    return {
-        part: replace(
-            stair,
-            fired_at=now if alerts is None or _of(part, alerts) else min(stair.fired_at, now),
-        )
-        for part, stair in stairs.items()
-    }
-
-
-def _of(part: Part, alerts: list[Firing]) -> Firing | None:
-    return next((alert for alert in alerts if alert.action is ACTION_OF[part]), None)
-
-
-def _step(
-    ladder: Ladder, part: Part, alerts: list[Firing], now: float, lines: RedLines, ahead: Forecast
-) -> Move | None:
-    stair, alert = ladder.stairs[part], _of(part, alerts)
-    if alert is not None and _may_worsen(stair, part, now, lines.ladder):
-        return Move(
-            at=now, version=ladder.version, part=part, rung=stair.rung + 1, reason=alert.alert
-        )
-    if alert is None and _may_ease(stair, part, now, lines, ahead):
-        reason = f"quiet for {now - stair.fired_at:.0f} s"
-        return Move(at=now, version=ladder.version, part=part, rung=stair.rung - 1, reason=reason)
-    return None
-
-
-def _may_worsen(stair: Stair, part: Part, now: float, lines: LadderLines) -> bool:
-    """The first rung at once; the next when this one had its time and it still fires."""
-    return stair.rung < max(RUNGS[part]) and (stair.rung == 0 or stair.rested(now, lines.dwell_s))
-
-
-def _may_ease(stair: Stair, part: Part, now: float, lines: RedLines, ahead: Forecast) -> bool:
-    """A rung back after the dwell, unless the forecast says that the line would be crossed.
-
-    An unknown forecast does not forbid it: without traffic nothing is ever known, and the first
-    users after a quiet night should not meet last night's rung. A wrong guess costs one relapse,
-    which the alert undoes and which doubles the dwell.
-    """
-    quiet = now - stair.fired_at >= stair.dwell_s and stair.rested(now, stair.dwell_s)
-    return stair.rung > 0 and quiet and not _would_cross(part, lines, ahead)
-
-
-def _would_cross(part: Part, lines: RedLines, ahead: Forecast) -> bool:
-    if part is Part.MEDIA:
-        return ahead.p99_s is not None and ahead.p99_s > lines.latency.degrade_s
-    return ahead.live_gb is not None and ahead.live_gb > lines.cache.gpu_mem_gb

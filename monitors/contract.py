@@ -71,6 +71,17 @@ class Level(Wire, frozen=True):
     admission: Admission = Admission.OPEN
 
 
+class SessionClass(StrEnum):
+    """What a session is to its user. Media and admission may differ by class; KV and shedding are
+    the engine's, and of all."""
+
+    INTERACTIVE = "interactive"  # somebody waits for the answer
+    BATCH = "batch"  # nobody does
+
+
+ALL_CLASSES: tuple[SessionClass, ...] = tuple(SessionClass)
+
+
 # ---------------------------------------------------------------- desired state
 class Route(Wire, frozen=True):
     """Who serves: `canary_weight` percent of new sessions to `canary`, the rest to `stable`.
@@ -87,15 +98,22 @@ class Route(Wire, frozen=True):
 
 
 class LadderOrder(Wire, frozen=True):
-    """A desired level for one resident, held for `lease_s`; then one step back at a time."""
+    """A desired level for the sessions of one resident that are of `classes`, held for `lease_s`;
+    then one step back at a time. There is always a class: an empty selector never means all.
+
+    An operation id belongs to one level: repeated, it renews the lease and changes nothing; one
+    that a later operation has replaced is passed over. `evidence`: the values that moved it.
+    """
 
     leader_epoch: Epoch
     operation_id: str
     resident: Name
+    classes: Annotated[tuple[SessionClass, ...], msgspec.Meta(min_length=1)]
     level: Level
     lease_s: Lease
     actor: str
     reason: str
+    evidence: str = ""
 
 
 class DrainMode(StrEnum):
@@ -149,7 +167,11 @@ class DrillOrder(Wire, frozen=True):
 
 # ---------------------------------------------------------------- observed state
 class ResidentStatus(Wire, frozen=True):
-    """What the gateway knows of one resident now. `None` is unknown, never zero."""
+    """What the gateway knows of one resident now. `None` is unknown, never zero.
+
+    `level` is that of interactive sessions, `apart` that of classes at another one. `busy_share`:
+    of the latency window, how much the engine worked.
+    """
 
     name: Name
     version: str
@@ -163,6 +185,12 @@ class ResidentStatus(Wire, frozen=True):
     restarts: Count = 0
     pid: int | None = None
     detail: str = ""
+    apart: dict[SessionClass, Level] = msgspec.field(default_factory=dict[SessionClass, Level])
+    busy_share: float | None = None
+
+    def level_of(self, session_class: SessionClass) -> Level:
+        """What sessions of a class are served at."""
+        return self.apart.get(session_class, self.level)
 
 
 class Observed(Wire, frozen=True):

@@ -15,6 +15,7 @@ from monitors.labels import Modality
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0)]
+MOST_MOVES = 60  # that can be allowed in an hour: at every minute, a dwell
 Nats = Annotated[float, Field(ge=0.0)]
 
 
@@ -86,7 +87,10 @@ class RolloutLines(_Figures):
 
 
 class LadderLines(_Figures):
-    """The degradation ladder (S2.5, S4.2): media sizes, dwell and lease."""
+    """The degradation ladder (S2.5, S4.2): media sizes, lease, and how it comes back.
+
+    The times in which it comes back grow with the dwell, which doubles after each relapse.
+    """
 
     full_height: Annotated[int, Field(ge=16)] = 720  # S4.2: what video is scaled down to at most
     degraded_height: Annotated[int, Field(ge=16)] = 360
@@ -96,6 +100,11 @@ class LadderLines(_Figures):
     dwell_s: Seconds = 60.0
     max_dwell_s: Seconds = 1800.0
     relapse_s: Seconds = 600.0
+    memory_s: Seconds = 1800.0  # the highest load of so long must fit before a rung is given back
+    trust_s: Seconds = 3600.0  # a forecast that alone holds a quiet rung is put to the test then
+    # Of one part of one version: down both rungs of media and back, after one relapse. It binds
+    # easing alone, no worsening is ever forbidden.
+    moves_per_hour: Annotated[int, Field(ge=2, le=MOST_MOVES)] = 6
 
 
 class SchedulerLines(_Figures):

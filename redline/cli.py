@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from monitors.labels import Storage
-from redline import bases, calibrate, evaluate, explain, generate, inject, maintenance, voices
+from redline import (
+    bases,
+    calibrate,
+    evaluate,
+    explain,
+    generate,
+    inject,
+    ladder,
+    maintenance,
+    voices,
+)
 from redline.drills import command as drill
 from redline.options import Actor, LinesFile, StateDir
 from redline.options import policy_of as _policy
@@ -28,6 +38,7 @@ rollout_app = typer.Typer(
     help="Bring a new version to traffic, or take it out.", no_args_is_help=True
 )
 app.add_typer(rollout_app, name="rollout")
+app.add_typer(ladder.app, name="ladder")
 app.command("eval")(evaluate.command)
 app.command("calibrate")(calibrate.command)
 app.command("bases")(bases.command)

@@ -36,6 +36,10 @@ def show_status(stack: Stack) -> None:
         f"ladder {_known(status.ladder_mode)}"
     )
     _print_residents(console, status.data_plane)
+    for ladder in status.ladders:
+        if ladder.override is not None:
+            until = datetime.fromtimestamp(ladder.override.until).strftime("%H:%M:%S")
+            console.print(f"  {ladder.resident} is held by hand until {until}: redline ladder")
     _print_alerts(console, status)
     if status.rollout is not None:
         _print_rollout(console, status.rollout)

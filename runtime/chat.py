@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from monitors import logs
-from monitors.contract import MediaRung, Name
+from monitors.contract import MediaRung, Name, SessionClass
 from monitors.labels import Outcome, Stage
 from monitors.requests import Asked
 from monitors.rungs import shown
@@ -30,6 +30,7 @@ from runtime.router import UnknownResident
 from runtime.traces import RequestTrace
 
 SESSION = "x-redline-session"
+SESSION_CLASS = "x-redline-class"
 FIDELITY = "x-redline-fidelity"
 RESIDENT = "x-redline-resident"
 CLIENT_CLOSED = 499  # nobody reads it; it only shows in the access log
@@ -99,6 +100,7 @@ class Chat:
             pinned=self._pinned(request),
             salt=_salt(headers),
             trace=trace,
+            session_class=_session_class(headers),
         )
         trace.asked(
             Asked(
@@ -264,8 +266,8 @@ def _headers(flight: Flight) -> dict[str, str]:
 
 def _details(flight: Flight) -> dict[str, Any]:
     stamp = flight.watch.stamp
-    level = shown(stamp.level)
-    return details(stamp.request_id, stamp.version, level, flight.watch.first_output)
+    level, now = shown(stamp.level), shown(flight.level_now)
+    return details(stamp.request_id, stamp.version, level, now, flight.watch.first_output)
 
 
 def _session(headers: Mapping[str, str]) -> str | None:
@@ -273,6 +275,16 @@ def _session(headers: Mapping[str, str]) -> str | None:
     if session is not None and not 1 <= len(session) <= 128:
         raise bad_request(f"{SESSION}: 1 to 128 characters", param=SESSION)
     return session
+
+
+def _session_class(headers: Mapping[str, str]) -> SessionClass:
+    named = headers.get(SESSION_CLASS, SessionClass.INTERACTIVE)
+    if named not in list(SessionClass):
+        raise bad_request(
+            f"{SESSION_CLASS}: {named!r} is not one of {', '.join(SessionClass)}",
+            param=SESSION_CLASS,
+        )
+    return SessionClass(named)
 
 
 def _wish(headers: Mapping[str, str]) -> MediaRung:

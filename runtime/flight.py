@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
-from monitors.contract import MediaRung, Name
+from monitors.contract import Level, MediaRung, Name, SessionClass
 from monitors.labels import Milestone, Outcome, Stage
 from runtime import refusals, turns
 from runtime.media.client_digest import ClientDigest
@@ -49,6 +49,7 @@ class Ask:
     pinned: Name | None  # an operator's choice of resident: never evidence
     salt: str
     trace: RequestTrace
+    session_class: SessionClass = SessionClass.INTERACTIVE
     digests: Mapping[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
 
     @property
@@ -109,6 +110,11 @@ class Flight:
     def resident(self) -> Name:
         """Where it is now."""
         return self.watch.stamp.resident
+
+    @property
+    def level_now(self) -> Level:
+        """What its session's next request would be served at, were it asked now."""
+        return self._plane.levels.of(self.resident, self.ask.session_class)
 
     @property
     def held_bytes(self) -> int:
@@ -244,7 +250,13 @@ class Flight:
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.watch = Watch(
             plane.book,
-            plane.stamp(name, ask.session or ask.request_id, ask.request_id, operator),
+            plane.stamp(
+                name,
+                ask.session or ask.request_id,
+                ask.request_id,
+                operator,
+                ask.session_class,
+            ),
             since=since,
             expects=self._expects,
             lines=plane.settings.lines.latency,

@@ -33,7 +33,7 @@ class Flights:
                 self._plane.book.unserved(self._plane.versions[name], Outcome.REFUSED)
             raise refusals.not_ready(name, self._plane.supervisors[name].state)
         if ask.pinned is None:
-            self._admit(ask.session, name)
+            self._admit(ask, name)
         flight = Flight(self._plane, ask, name)
         self._flights[ask.request_id] = flight
         flight.landed.add_done_callback(lambda _: self._flights.pop(ask.request_id))
@@ -53,9 +53,9 @@ class Flights:
         for flight in self._flights.values():
             flight.abort(Outcome.CANCELLED, refusals.stopping())
 
-    def _admit(self, session: str | None, name: Name) -> None:
-        limited = self._plane.levels.of(name).admission is Admission.LIMITED
-        if limited and session not in self._sessions:
+    def _admit(self, ask: Ask, name: Name) -> None:
+        session, level = ask.session, self._plane.levels.of(name, ask.session_class)
+        if level.admission is Admission.LIMITED and session not in self._sessions:
             self._plane.book.unserved(self._plane.versions[name], Outcome.REFUSED)
             raise refusals.limited()
         if session is not None:

@@ -1,12 +1,30 @@
 """The level each resident is held at, under a lease that recovers by itself (DESIGN 1, 7)."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
 
-from monitors.contract import Admission, KvRung, LadderOrder, Level, MediaRung, Name, Shed
+from monitors.contract import (
+    ALL_CLASSES,
+    Admission,
+    KvRung,
+    LadderOrder,
+    Level,
+    MediaRung,
+    Name,
+    SessionClass,
+    Shed,
+)
 from monitors.redlines import RedLines
+from runtime.router import OrderRefused
+
+_KNOWN_OPERATIONS = 64  # of one resident: an order that is late is not later than this
+
+
+class OperationReused(OrderRefused):
+    """An operation id came with another level than before: it may mean one thing only."""
 
 
 @dataclass
@@ -15,25 +33,87 @@ class _Held:
     until: float  # the order's lease, then the next moment a step back may be taken
 
 
+class _Operations:
+    """The orders of one resident under one leader: what each meant, and which is current."""
+
+    def __init__(self, leader_epoch: int) -> None:
+        self.leader_epoch = leader_epoch
+        self._meant: dict[str, tuple[Level, frozenset[SessionClass]]] = {}
+        self._over: deque[str] = deque(maxlen=_KNOWN_OPERATIONS)
+        self._current: dict[SessionClass, str] = {}
+
+    def admit(self, order: LadderOrder) -> bool:
+        """Whether to obey; False: a later operation has replaced it. Raises `OperationReused`."""
+        wanted = (order.level, frozenset(order.classes))
+        if self._meant.get(order.operation_id, wanted) != wanted:
+            raise OperationReused(f"operation {order.operation_id!r} was another level before")
+        if order.operation_id in self._over:
+            return False
+        self._meant[order.operation_id] = wanted
+        for each in order.classes:
+            self._replace(each, order.operation_id)
+        return True
+
+    def _replace(self, session_class: SessionClass, operation: str) -> None:
+        before = self._current.get(session_class)
+        self._current[session_class] = operation
+        if before is None or before in self._current.values():
+            return
+        if len(self._over) == self._over.maxlen:
+            self._meant.pop(self._over[0], None)
+        self._over.append(before)
+
+
 class Levels:
-    """Full fidelity until ordered otherwise. `clock`: monotonic seconds."""
+    """Full fidelity until ordered otherwise, by session class. `clock`: monotonic seconds.
+
+    What is the engine's own, KV and shedding, it can have but once: the lowest of all classes.
+    """
 
     def __init__(
         self, names: Iterable[Name], lines: RedLines, *, clock: Callable[[], float]
     ) -> None:
-        self._held = {name: _Held(Level(), 0.0) for name in names}
+        names = tuple(names)
+        self._held = {name: {each: _Held(Level(), 0.0) for each in ALL_CLASSES} for name in names}
+        self._operations = {name: _Operations(leader_epoch=0) for name in names}
         self._lines = lines
         self._clock = clock
 
-    def of(self, name: Name) -> Level:
-        """The level a resident is held at now."""
-        return self._held[name].level
+    def of(self, name: Name, session_class: SessionClass = SessionClass.INTERACTIVE) -> Level:
+        """What sessions of a class are served at now."""
+        held = [each.level for each in self._held[name].values()]
+        return msgspec.structs.replace(
+            self._held[name][session_class].level,
+            kv=max(level.kv for level in held),
+            shed=max(level.shed for level in held),
+        )
+
+    def apart(self, name: Name) -> dict[SessionClass, Level]:
+        """The classes that are not at the level of interactive sessions, and where they are."""
+        by_class = {each: self.of(name, each) for each in ALL_CLASSES}
+        return {
+            each: level
+            for each, level in by_class.items()
+            if level != by_class[SessionClass.INTERACTIVE]
+        }
+
+    def is_full(self, name: Name) -> bool:
+        """Whether every session has full fidelity."""
+        return all(each.level == Level() for each in self._held[name].values())
 
     def order(self, order: LadderOrder) -> bool:
-        """Hold the ordered level for its lease; whether that changed anything."""
-        before = self.of(order.resident)
-        self._held[order.resident] = _Held(order.level, self._clock() + order.lease_s)
-        return order.level != before
+        """Hold the ordered level for its lease; whether that changed anything. An operation that
+        a later one has replaced is passed over. Raises `OperationReused`."""
+        operations = self._operations[order.resident]
+        if order.leader_epoch != operations.leader_epoch:  # its journal may have been restored
+            operations = self._operations[order.resident] = _Operations(order.leader_epoch)
+        if not operations.admit(order):
+            return False
+        held, until = self._held[order.resident], self._clock() + order.lease_s
+        changed = any(held[each].level != order.level for each in order.classes)
+        for each in order.classes:
+            held[each] = _Held(order.level, until)
+        return changed
 
     def recover(self, name: Name, p99_s: float | None) -> bool:
         """One step back where the lease is over and first outputs are in time; whether taken.
@@ -41,13 +121,14 @@ class Levels:
         `p99_s` is the resident's own of late; None, no request at all, is no reason to stay
         degraded. A step is followed by a dwell, so that its effect shows before the next.
         """
-        held = self._held[name]
-        late = p99_s is not None and p99_s > self._lines.latency.degrade_s
-        if held.level == Level() or self._clock() < held.until or late:
+        if p99_s is not None and p99_s > self._lines.latency.degrade_s:
             return False
-        held.level = step_back(held.level)
-        held.until = self._clock() + self._lines.ladder.dwell_s
-        return True
+        now = self._clock()
+        due = [h for h in self._held[name].values() if h.level != Level() and now >= h.until]
+        for held in due:
+            held.level = step_back(held.level)
+            held.until = now + self._lines.ladder.dwell_s
+        return bool(due)
 
 
 def step_back(level: Level) -> Level:

@@ -117,14 +117,20 @@ class Answer:
 
 
 def details(
-    request_id: str, version: str, level: str, first_output: dict[Milestone, float | None]
+    request_id: str,
+    version: str,
+    level: str,
+    level_now: str,
+    first_output: dict[Milestone, float | None],
 ) -> dict[str, Any]:
-    """What only this server tells: who answered, at which level, and how soon (seconds)."""
+    """What only this server tells: who answered, at which level, at which it would answer by now,
+    and how soon (seconds)."""
     return {
         "redline": {
             "request_id": request_id,
             "version": version,
             "level": level,
+            "level_now": level_now,
             "first_output_s": {m.value: first_output.get(m) for m in Milestone},
         }
     }

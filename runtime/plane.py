@@ -11,13 +11,23 @@ from pathlib import Path
 from uuid import uuid4
 
 from monitors import catalog, tracing
-from monitors.contract import KvRung, Level, Name, Observed, ResidentChanged, ResidentStatus, Route
+from monitors.contract import (
+    KvRung,
+    Level,
+    Name,
+    Observed,
+    ResidentChanged,
+    ResidentStatus,
+    Route,
+    SessionClass,
+)
 from monitors.detectors.speech import SpeechAudit
 from monitors.labels import ResidentState, Role
 from monitors.rungs import name_of
 from runtime.book import Book
 from runtime.fence import FenceFile
 from runtime.levels import Levels
+from runtime.load import BusyShare
 from runtime.openai_answer import SPEECH_HZ
 from runtime.requests import Requests
 from runtime.residents.local import WORKER, LocalResident
@@ -63,6 +73,7 @@ class DataPlane:
         )
         self.router = Router(fence, self.versions, clock=clock)
         self.levels = Levels(names, settings.lines, clock=clock)
+        self._busy = {name: BusyShare(settings.lines.latency.window_s) for name in names}
         self.witnesses = Witnesses()
         self.tracing = tracing.configure(
             settings.trace.endpoint, "redline-runtime", settings.trace.sample_ratio
@@ -151,7 +162,14 @@ class DataPlane:
             self._pool_epochs[name] = epoch
             self.note_change(name, f"pool epoch {epoch}")
 
-    def stamp(self, name: Name, session: str, request_id: str, operator: bool = False) -> Stamp:
+    def stamp(
+        self,
+        name: Name,
+        session: str,
+        request_id: str,
+        operator: bool = False,
+        session_class: SessionClass = SessionClass.INTERACTIVE,
+    ) -> Stamp:
         """What a measurement made now carries."""
         return Stamp(
             resident=name,
@@ -160,7 +178,7 @@ class DataPlane:
             request_id=request_id,
             pool_epoch=self.pool_epoch(name),
             route_epoch=self.router.route.route_epoch,
-            level=self.levels.of(name),
+            level=self.levels.of(name, session_class),
             operator=operator,
         )
 
@@ -206,6 +224,8 @@ class DataPlane:
             restarts=supervisor.restarts,
             pid=supervisor.pid,
             detail=supervisor.detail or self._trouble.get(name, ""),
+            apart=self.levels.apart(name),
+            busy_share=self._busy[name].value if self.is_ready(name) else None,
         )
 
     def note_change(self, name: Name, detail: str) -> None:
@@ -246,7 +266,7 @@ class DataPlane:
         """Recover the level when its lease is over, and see that the engine follows it."""
         while True:
             await asyncio.sleep(TEND_EVERY_S)
-            if self.levels.of(name) != Level():
+            if not self.levels.is_full(name):
                 self._recover(name)
             await self._apply_level(name)
 
@@ -287,12 +307,14 @@ class DataPlane:
     def _became_ready(self, name: Name, ready: Ready) -> None:
         self._applied.pop(name, None)
         self._trouble.pop(name, None)
+        self._busy[name] = BusyShare(self.settings.lines.latency.window_s)
         self._pool_epochs[name] = ready.pool_epoch
         self.book.shows(self.versions[name], ready.capabilities)
         self.note_change(name, f"ready with pool epoch {ready.pool_epoch}")
 
     def _took_snapshot(self, name: Name, snapshot: Snapshot) -> None:
         self.snapshots[name] = snapshot
+        self._busy[name].add(self.clock(), snapshot.busy_s)
         self.book.snapshot(self.versions[name], snapshot)
         if self.is_ready(name):
             self.saw_pool_epoch(name, snapshot.pool_epoch)

@@ -5,6 +5,7 @@ from typing import Any
 from alerts.firing import Firing
 from alerts.ladder import Mode
 from monitors.contract import Observed, Wire
+from redline.control.ladder_api import LadderStatus
 from rollout.plan import Detectable, RolloutPlan
 from rollout.status import RolloutStatus
 
@@ -23,6 +24,7 @@ class ControlStatus(Wire, frozen=True):
     watched: bool  # False: nobody can see the lines over the tables, so more may fire
     data_plane: Observed | None
     rollout: RolloutStatus | None
+    ladders: tuple[LadderStatus, ...] = ()
 
 
 class StartOrder(Wire, frozen=True):

@@ -16,6 +16,7 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from alerts.ladder import Mode
+from alerts.overrides import OverrideError
 from alerts.receiver import Received, WebhookError, is_authorised
 from monitors import catalog, logs
 from monitors.contract import Refusal, Wire
@@ -23,6 +24,7 @@ from monitors.handles import CounterHandle
 from monitors.journal import Journal, JournalUnwritable, StaleLeader
 from monitors.metric import CLOSED, Label
 from redline.control.api import JournalLine, StartAnswer, StartOrder, VerbOrder
+from redline.control.ladder_api import HoldOrder, ReleaseOrder
 from redline.control.ladder_keeper import LadderKeeper
 from redline.control.plane import ControlPlane
 from redline.control.settings import ControlSettings
@@ -181,6 +183,18 @@ def _add_commands(app: FastAPI, plane: ControlPlane) -> None:
 
         return _json(await _asked(begin()))
 
+    @app.post("/api/ladder/set")
+    async def hold(request: Request) -> Response:
+        order = await _order(request, plane, HoldOrder)
+        keeper, _ = _leader(plane)
+        return _json(await _asked(keeper.hold(order)))
+
+    @app.post("/api/ladder/clear")
+    async def release(request: Request) -> Response:
+        order = await _order(request, plane, ReleaseOrder)
+        keeper, _ = _leader(plane)
+        return _json(await _asked(keeper.release(order)))
+
     @app.post("/api/rollout/{verb}")
     async def rollout(verb: str, request: Request) -> Response:
         order = await _order(request, plane, VerbOrder)
@@ -243,7 +257,7 @@ async def _asked(action: Awaitable[T]) -> T:
     """The action's outcome, its refusals as HTTP."""
     try:
         return await action
-    except (CommandRefused, PlanError) as err:
+    except (CommandRefused, PlanError, OverrideError) as err:
         raise Refuse(409, str(err)) from err
     except DataPlaneError as err:
         raise Refuse(502, f"the data plane: {err}") from err

@@ -7,28 +7,37 @@ lost order or a restart of either plane is mended by the next tick.
 import asyncio
 import logging
 import time
+import zlib
 from collections.abc import Callable
 
+from alerts.decide import decide
 from alerts.firing import Firing
-from alerts.ladder import Forecast, Ladder, Mode, Move, Part, decide, rebuild
-from monitors.contract import KvRung, LadderOrder, Observed, ResidentStatus, Wire
+from alerts.forecast import History, load_of
+from alerts.ladder import LADDER, Event, Ladder, Mode, Move, rebuild
+from alerts.overrides import Override, OverrideEnded, OverrideError, check
+from alerts.parts import Part
+from monitors.contract import (
+    ALL_CLASSES,
+    LadderOrder,
+    Level,
+    Observed,
+    ResidentStatus,
+    SessionClass,
+)
 from monitors.journal import Journal, JournalUnwritable
 from monitors.labels import ResidentState
 from monitors.redlines import RedLines
+from monitors.rungs import name_of
 from monitors.tables import Tables
+from redline.control.ladder_api import HoldOrder, LadderStatus, ReleaseOrder
+from redline.control.ladder_events import KINDS, MODE, ModeSet, kind_of, read
+from redline.control.ladder_view import view
 from rollout.dataplane import DataPlane, DataPlaneError
 from rollout.ledger import Ledger
 
-MOVED, MODE = "ladder.moved", "ladder.mode"
-LADDER = "ladder"
+_JITTER = 0.1  # of a lease, either way: not all of them expire at once
 
 log = logging.getLogger(__name__)
-
-
-class ModeSet(Wire, frozen=True):
-    """Body of a `ladder.mode` entry."""
-
-    mode: Mode
 
 
 class LadderKeeper:
@@ -53,12 +62,15 @@ class LadderKeeper:
         self._clock = clock
         self._wall = wall
         self._ladders: dict[str, Ladder] = {}
-        self._ordered_at: dict[str, float] = {}
+        self._histories: dict[str, History] = {}
+        self._versions: dict[str, str] = {}  # of the residents that were last seen
+        self._ordered_at: dict[tuple[str, SessionClass], float] = {}
         self._told: dict[str, set[tuple[Part, int]]] = {}
         mode = journal.last(MODE)
         self.mode = Mode.LIVE if mode is None else mode.read_as(ModeSet).mode
-        self._moves = [entry.read_as(Move) for entry in journal.read(kinds=[MOVED], limit=None)]
+        self._events = [read(entry) for entry in journal.read(kinds=list(KINDS), limit=None)]
 
+    # ------------------------------------------------------------ what people order
     async def set_mode(self, mode: Mode, actor: str) -> None:
         """Freeze, thaw or run dry; journalled, so it outlives this process.
 
@@ -73,6 +85,37 @@ class LadderKeeper:
             await asyncio.to_thread(write, MODE, actor, ModeSet(mode=mode))
             self.mode = mode
 
+    async def hold(self, order: HoldOrder) -> LadderStatus:
+        """Hold a resident's version by hand, in place of what was held before; ordered at the next
+        tick, frozen or not. Raises `OverrideError` and `JournalUnwritable`."""
+        version, now = self._version(order.resident), self._wall()
+        override = Override(
+            at=now,
+            until=now + order.for_s,
+            version=version,
+            classes=order.classes,
+            parts=order.parts,
+            actor=order.actor,
+            reason=order.reason,
+        )
+        check(override)
+        await self._command(override)
+        return self._view(order.resident, version)
+
+    async def release(self, order: ReleaseOrder) -> LadderStatus:
+        """Hold it by hand no longer: its ladder goes on from there. Raises as `hold` does."""
+        version, now = self._version(order.resident), self._wall()
+        if self._ladder(version, now).override is None:
+            raise OverrideError(f"nothing holds {order.resident!r} by hand")
+        ended = OverrideEnded(at=now, version=version, actor=order.actor, reason=order.reason)
+        await self._command(ended)
+        return self._view(order.resident, version)
+
+    def status(self) -> tuple[LadderStatus, ...]:
+        """How the ladder of each resident that was last seen stands."""
+        return tuple(self._view(name, version) for name, version in self._versions.items())
+
+    # ------------------------------------------------------------ a tick
     async def tick(
         self,
         firing: tuple[Firing, ...] | None,
@@ -85,11 +128,14 @@ class LadderKeeper:
         tick, and keeps no other resident from being seen to.
         """
         await self._catch_up()
+        if observed is not None:
+            self._versions = {each.name: each.version for each in observed.residents}
         for resident in () if observed is None else observed.residents:
             # Nobody watches a resident that answers nothing: quiet proves nothing there.
             seen = firing if resident.state is ResidentState.READY else None
+            self._note(resident, tables)
             try:
-                await self._keep(resident, await self._decide(resident, seen, tables))
+                await self._keep(resident, await self._decide(resident, seen))
             except DataPlaneError as err:
                 log.warning("the level is not ordered: %s", err, extra={"resident": resident.name})
 
@@ -103,25 +149,28 @@ class LadderKeeper:
         except JournalUnwritable as err:
             log.warning("the freeze is not journalled yet: %s", err)
 
-    async def _decide(
-        self,
-        resident: ResidentStatus,
-        firing: tuple[Firing, ...] | None,
-        tables: Tables | None,
-    ) -> Ladder:
+    def _note(self, resident: ResidentStatus, tables: Tables | None) -> None:
+        load = load_of(resident.version, tables, resident.busy_share)
+        history = self._history(resident.version)
+        self._histories[resident.version] = history.noted(self._wall(), load)
+
+    async def _decide(self, resident: ResidentStatus, firing: tuple[Firing, ...] | None) -> Ladder:
         """The resident's ladder once this tick's moves are journalled. None follows a freeze."""
         version, now = resident.version, self._wall()
-        forecast = _forecast(resident, tables)
         async with self._writing:
-            ladder = self._ladders.get(version) or self._rebuilt(version, now)
-            decision = decide(ladder, firing, now, self._lines, mode=self.mode, forecast=forecast)
+            await self._end_override(version, now)
+            ladder, history = self._ladder(version, now), self._history(version)
+            decision = decide(ladder, firing, history, now, self._lines, mode=self.mode)
+            if decision.measured is not None:
+                await self._record(decision.measured, LADDER, can_wait=True)
             self._ladders[version] = decision.ladder
             if decision.dry_run:
                 self._tell(version, decision.moves)
                 return decision.ladder
             try:
                 for move in decision.moves:
-                    await self._record(move)
+                    await self._record(move, LADDER)
+                    self._on_move(move)
             except JournalUnwritable as err:
                 log.error("a move is refused: %s", err, extra={"resident": resident.name})
                 self._ladders[version] = self._rebuilt(version, now)
@@ -138,45 +187,100 @@ class LadderKeeper:
                 words = "dry run: %s would take its %s to rung %d (%s)"
                 log.info(words, version, move.part, move.rung, move.reason)
 
+    # ------------------------------------------------------------ the journal
+    async def _command(self, event: Override | OverrideEnded) -> None:
+        """Durable before it acts."""
+        async with self._writing:
+            await self._record(event, event.actor)
+            ladder = self._ladder(event.version, event.at)
+            self._ladders[event.version] = ladder.after(event, self._lines.ladder)
+
+    async def _end_override(self, version: str, now: float) -> None:
+        """Note that an override's time has passed. It is over even where that cannot be written."""
+        ladder = self._ladder(version, now)
+        held = ladder.override
+        if held is None or now < held.until:
+            return
+        ended = OverrideEnded(at=now, version=version, actor=LADDER, reason="its time is over")
+        await self._record(ended, LADDER, can_wait=True)
+        self._ladders[version] = ladder.after(ended, self._lines.ladder)
+
+    async def _record(self, event: Event, actor: str, *, can_wait: bool = False) -> None:
+        """Durable before it acts. An unwritable journal refuses a move: it is not urgent. What is
+        so in any case can wait until there is room."""
+        write = self._ledger.write_or_keep if can_wait else self._ledger.write
+        await asyncio.to_thread(write, kind_of(event), actor, event)
+        self._events.append(event)
+
+    def _ladder(self, version: str, now: float) -> Ladder:
+        return self._ladders.get(version) or self._rebuilt(version, now)
+
     def _rebuilt(self, version: str, now: float) -> Ladder:
         """The ladder as the journal has it."""
-        return rebuild(version, self._moves, now, self._lines.ladder)
+        return rebuild(version, self._events, now, self._lines.ladder)
 
-    async def _record(self, move: Move) -> None:
-        """Durable before it acts. An unwritable journal refuses the move: it is not urgent."""
-        await asyncio.to_thread(self._ledger.write, MOVED, LADDER, move)
-        self._moves.append(move)
-        self._on_move(move)
+    def _history(self, version: str) -> History:
+        """What is known of a version's load; after a restart, what its moves tell."""
+        if version in self._histories:
+            return self._histories[version]
+        history = History()
+        for event in self._events:
+            if isinstance(event, Move) and event.version == version:
+                history = history.noted(event.at, event.seen)
+        return history
 
+    def _version(self, resident: str) -> str:
+        if resident not in self._versions:
+            there = ", ".join(self._versions) or "none that answers"
+            raise OverrideError(f"no resident is called {resident!r}; there are: {there}")
+        return self._versions[resident]
+
+    def _view(self, resident: str, version: str) -> LadderStatus:
+        now = self._wall()
+        ladder = self._ladder(version, now)
+        return view(resident, ladder, self._history(version), now, self._lines)
+
+    # ------------------------------------------------------------ orders
     async def _keep(self, resident: ResidentStatus, ladder: Ladder) -> None:
-        """See that the level is held: change it, or renew its lease at a third of its length."""
-        is_degraded = any(stair.rung for stair in ladder.stairs.values())
-        ordered_at = self._ordered_at.get(resident.name)
-        due = ordered_at is None or (self._clock() - ordered_at >= self._lines.ladder.lease_s / 3)
-        if resident.level != ladder.level or (is_degraded and due):
-            await self._order(resident, ladder)
+        """See that the levels are held: change them, or renew their leases at a third of their
+        length. Sessions that share a level share an order."""
+        now = self._wall()
+        sharing: dict[Level, list[SessionClass]] = {}
+        for each in ALL_CLASSES:
+            sharing.setdefault(ladder.level_of(each, now), []).append(each)
+        for level, classes in sharing.items():
+            differs = any(resident.level_of(each) != level for each in classes)
+            if differs or (level != Level() and self._is_due(resident, classes)):
+                await self._order(resident, ladder, level, classes)
 
-    async def _order(self, resident: ResidentStatus, ladder: Ladder) -> None:
-        last = next((m for m in reversed(self._moves) if m.version == ladder.version), None)
+    def _is_due(self, resident: ResidentStatus, classes: list[SessionClass]) -> bool:
+        renewed = [self._ordered_at.get((resident.name, each)) for each in classes]
+        third_s, now = self._lines.ladder.lease_s / 3, self._clock()
+        return any(at is None or now - at >= third_s for at in renewed)
+
+    async def _order(
+        self, resident: ResidentStatus, ladder: Ladder, level: Level, classes: list[SessionClass]
+    ) -> None:
+        operation = f"{ladder.version}-{ladder.events}-{'+'.join(classes)}-{name_of(level)}"
+        last, held = ladder.last_moved(), ladder.override
+        by_hand = held is not None and bool(set(held.classes) & set(classes))
         order = LadderOrder(
             leader_epoch=self._ledger.leader_epoch,
-            operation_id=f"{ladder.version}-{0.0 if last is None else last.at:.3f}",
+            operation_id=operation,
             resident=resident.name,
-            level=ladder.level,
-            lease_s=self._lines.ladder.lease_s,
-            actor=LADDER,
-            reason="full fidelity" if last is None else last.reason,
+            classes=tuple(classes),
+            level=level,
+            lease_s=jittered(self._lines.ladder.lease_s, f"{resident.name} {operation}"),
+            actor=held.actor if held is not None and by_hand else LADDER,
+            reason=held.reason if held is not None and by_hand else last.why or "full fidelity",
+            evidence="" if by_hand else last.evidence,
         )
         await self._dataplane.set_level(order)
-        self._ordered_at[resident.name] = self._clock()
+        for each in classes:
+            self._ordered_at[resident.name, each] = self._clock()
 
 
-def _forecast(resident: ResidentStatus, tables: Tables | None) -> Forecast:
-    """A lower bound on the memory once the pool is native again: what it holds as int8 now.
-
-    The p99 at the better media rung is unknown here: old requests say nothing about it.
-    """
-    if tables is None or resident.level.kv is KvRung.NATIVE:
-        return Forecast()
-    held = [row.gpu_mem_gb for row in tables.cache_summary if row.version == resident.version]
-    return Forecast(live_gb=held[0] if held else None)
+def jittered(lease_s: float, operation: str) -> float:
+    """A lease a little longer or shorter, the same for the same operation."""
+    share = zlib.crc32(operation.encode()) / 0xFFFFFFFF
+    return lease_s * (1.0 + _JITTER * (2.0 * share - 1.0))

@@ -153,6 +153,7 @@ class ControlPlane:
             watched=watch is not None and watch.watched,
             data_plane=None if rounds is None else rounds.observed,
             rollout=None if self.controller is None else self.controller.status(),
+            ladders=() if keeper is None else keeper.status(),
         )
 
     def render_metrics(self, accept: str | None) -> tuple[bytes, str]:

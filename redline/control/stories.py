@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from alerts.firing import NEWS, AlertNews
-from alerts.ladder import Move
 from monitors.journal import Entry
-from redline.control.ladder_keeper import MODE, MOVED, ModeSet
+from redline.control import ladder_events
+from redline.control.ladder_events import MODE, ModeSet
 from rollout.rollback import KIND, Record, Stage, Step
 from rollout.store import EVIDENCE_KIND, STATE_KIND, SavedState
 
@@ -30,9 +30,8 @@ def _told(entry: Entry) -> str | None:
             return f"{state.shown}, A at {state.weight} %: {'; '.join(state.reasons)}"
         case kind if kind == KIND:
             return _step(entry.read_as(Record))
-        case kind if kind == MOVED:
-            move = entry.read_as(Move)
-            return f"{move.version}: {move.part} to rung {move.rung} ({move.reason})"
+        case kind if kind in ladder_events.KINDS:
+            return ladder_events.told(ladder_events.read(entry))
         case kind if kind == MODE:
             return f"the ladder is {entry.read_as(ModeSet).mode}"
         case kind if kind == NEWS:

@@ -3,7 +3,7 @@
 import signal
 import time
 
-from alerts.ladder import Part
+from alerts.parts import Part
 from monitors.contract import ResidentStatus
 from redline.drills import engine, signs
 from redline.drills.machinery import held_still, later_than, moved_once
@@ -25,7 +25,7 @@ def control_down(stage: Stage, hold_s: float | None) -> None:
     if led_by is None:
         raise CannotRun("this control plane stands by: ask the one that leads")
     stage.process(CONTROL_PLANE)  # before anything is broken
-    _require_short(hold_s, stage.dwell_s(breach.part, stable.version))
+    _require_short(hold_s, stage.lines.ladder.dwell_s)
     stage.begin(f"every step of {stable.version} takes {breach.amount:g} s longer")
     with engine.broken(stage, breach, stable.name):
         stage.expect(*engine.answered(stage, breach, stable.version))

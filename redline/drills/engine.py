@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from alerts.firing import Source
-from alerts.ladder import Part
 from alerts.names import AlertName
+from alerts.parts import Part
 from alerts.rule import Rule
 from monitors.contract import DrillKind, KvRung, ResidentStatus
 from monitors.rungs import shown
@@ -129,35 +129,30 @@ def _by_the_control_plane(bounds: Bounds, rule: Rule, version: str) -> tuple[Awa
     return ((fires, signs.heard(rule.name, version)),)
 
 
-def recovered(stage: Stage, breach: Breach, version: str) -> tuple[Awaited, ...]:
-    """From the end of the injection to full fidelity. `QUIET` counts from the last effect."""
-    bounds, dwell_s = stage.bounds, stage.dwell_s(breach.part, version)
+def recover(stage: Stage, breach: Breach, version: str) -> None:
+    """Wait until all is as before, and say how long that takes."""
+    with stage.traffic.going_on(light(stage)):
+        dwell_s = stage.dwell_left_s(breach.part, version)
+        stage.tell(f"recovery takes the dwell: {dwell_s:.0f} s of quiet")
+        stage.expect(*_recovered(stage.bounds, breach, version, dwell_s))
+
+
+def _recovered(bounds: Bounds, breach: Breach, version: str, dwell_s: float) -> tuple[Awaited, ...]:
+    back = f"the ladder goes back after {dwell_s:.0f} s"
     return (
         (
             Step(QUIET, f"{breach.alert} is resolved", bounds.quiet_s(), EFFECT),
             signs.resolved(breach.alert, version),
         ),
         (
-            Step(
-                EASED, f"the ladder goes back after {dwell_s:g} s", bounds.eased_s(dwell_s), QUIET
-            ),
+            Step(EASED, back, bounds.eased_s(dwell_s), QUIET),
             signs.eased(breach.part, version),
         ),
         (
-            Step(
-                RECOVERY, f"the data plane is back at full {breach.part}", bounds.effect_s(), EASED
-            ),
+            Step(RECOVERY, f"{breach.part} is full again", bounds.effect_s(), EASED),
             signs.full(breach.part, version),
         ),
     )
-
-
-def recover(stage: Stage, breach: Breach, version: str) -> None:
-    """Wait for it, where it is wanted, and say how long that takes."""
-    awaited = recovered(stage, breach, version)
-    stage.tell(f"recovery takes the dwell: {stage.dwell_s(breach.part, version):g} s of quiet")
-    with stage.traffic.going_on(light(stage)):
-        stage.expect(*awaited)
 
 
 # ---------------------------------------------------------------- the two drills

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from alerts.firing import Source
-from alerts.ladder import Part
+from alerts.parts import Part
 from redline.drills import engine, signs
 from redline.drills.engine import EFFECT
 from redline.drills.signs import Sign

@@ -7,7 +7,7 @@ import msgspec
 
 from alerts.columns import Row, rows_of
 from alerts.firing import NEWS, AlertNews, Source
-from alerts.ladder import Part
+from alerts.parts import Part
 from alerts.rule import Rule
 from monitors.cache_table import CacheSummary
 from monitors.contract import Level, ResidentStatus
@@ -15,7 +15,7 @@ from monitors.fault_table import FaultRow
 from monitors.latency_table import LatencyRow
 from monitors.tables import Lines
 from redline.control.api import JournalLine
-from redline.control.ladder_keeper import MOVED
+from redline.control.ladder_events import MOVED
 from redline.drills.timeline import Mark
 from redline.drills.watch import AlertmanagerAlert, PrometheusAlert, Sight
 

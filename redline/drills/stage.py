@@ -5,16 +5,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from alerts.ladder import Move, Part, rebuild
 from alerts.names import AlertName
+from alerts.parts import Part
 from alerts.policy import Policy
 from alerts.rule import Rule
 from monitors.contract import DrillKind, Observed, ResidentStatus
 from monitors.redlines import RedLines
 from redline import inject
 from redline.client import ClientError, ask
-from redline.control.api import ControlStatus, JournalLine
-from redline.control.ladder_keeper import MOVED
+from redline.control.api import ControlStatus
 from redline.drills.bounds import Bounds
 from redline.drills.signs import Sign, resident
 from redline.drills.timeline import BEGIN, Mark, Step, Timeline
@@ -98,13 +97,14 @@ class Stage:
         """The red lines that this stack goes by."""
         return self.policy.lines
 
-    def dwell_s(self, part: Part, version: str) -> float:
-        """How long the ladder now stays on a rung once it is quiet: relapses have doubled it."""
-        url = f"{self.stack.control_url}/api/journal"
-        lines = ask(self.stack, "GET", url, list[JournalLine])
-        moves = [Move(**line.body) for line in lines if line.kind == MOVED]
-        ladder = rebuild(version, moves, time.time(), self.lines.ladder)
-        return ladder.stairs[part].dwell_s
+    def dwell_left_s(self, part: Part, version: str) -> float:
+        """How long the ladder will stay on a rung yet, should it be quiet from now: relapses
+        have made that longer."""
+        for ladder in self.control().ladders:
+            for each in ladder.parts:
+                if (ladder.version, each.part) == (version, part):
+                    return each.dwell_left_s
+        raise CannotRun(f"the control plane keeps no ladder of {version}; see `redline ladder`")
 
     # ------------------------------------------------------------ while it runs
     def begin(self, what: str) -> None:

@@ -136,6 +136,8 @@ class Engine:
     def set_shed(self, shed: Shed) -> None:
         """S2.4: with ON, text-lane work is dropped while utilisation is too high."""
         self._shed = shed
+        if shed is Shed.OFF:  # asked again, it starts from the utilisation of then
+            self._shedder = Shedder(self._settings.lines.scheduler)
 
     def drill(self, order: DrillOrder) -> DrillReport:
         """Raises `ValueError` for an unusable amount."""
@@ -207,6 +209,7 @@ class Engine:
             reuse=cache.reuse.state,
             shadow=self._shadow.count,
             live_sequences=cache.live_sequences,
+            live_native_bytes=cache.live_native_bytes(),
             faults=cache.check() if checked else (),
         )
 

@@ -75,6 +75,7 @@ class KvCache(Generic[T]):
         self.tiers = Tiers(self.pool, self.entropy, settings.limits)
         self.prefix_hit_tokens = 0
         self.prefix_lookup_tokens = 0
+        self._storage = settings.storage
         self._packer = Packer(self.pool, settings.storage, waiting(settings.reuse))
         self._admission = Admission(
             self.pool,
@@ -257,6 +258,10 @@ class KvCache(Generic[T]):
     def cells(self) -> tuple[CacheCell, ...]:
         """Table 1 (S4.1), a cell per layer and modality."""
         return cells(self.pool, self.residency, self.reuse, self._sequences)
+
+    def live_native_bytes(self) -> int:
+        """What is live on the device, were none of it quantised by order."""
+        return self.pool.live_bytes_at(self._storage)
 
     def reserved_bytes(self) -> int:
         """Device bytes taken in all: pages, Talker states, encoder outputs, bases and scratch."""

@@ -165,6 +165,14 @@ class PagePool:
         live = self.records.live() & ~self.records.on_host
         return int(self.records.bytes_of(live).sum())
 
+    def live_bytes_at(self, form: Format) -> int:
+        """Of live pages on the device, were those in int8 full ones of `form`."""
+        records = self.records
+        live = records.live() & ~records.on_host
+        quantised = live & (records.form == Format.INT8)
+        rest = int(records.bytes_of(live & ~quantised).sum())
+        return rest + int(quantised.sum()) * self.contents.page_bytes(form)
+
     def live_share(self) -> float:
         """Live device bytes over the arena's bytes."""
         return self.live_bytes() / self.arena.nbytes

@@ -273,6 +273,7 @@ class Snapshot(Wire, frozen=True, tag="snapshot"):
     reuse: str  # "on", or "off: " and why
     live_sequences: int
     shadow: ShadowCount = ShadowCount()
+    live_native_bytes: int | None = None  # what is live, were no page quantised by order
     faults: tuple[str, ...] = ()  # broken pool invariants, in words; empty is good
 
 

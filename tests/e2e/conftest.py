@@ -23,7 +23,7 @@ rollout: {bake_s: 300}
 DRILL_LINES = """
 cache: {gpu_mem_gb: 0.012, hold_s: 2}
 latency: {first_packet_s: 1.0, degrade_s: 1.5, min_count: 4, window_s: 4}
-ladder: {dwell_s: 10, max_dwell_s: 20, relapse_s: 0.1, lease_s: 30}
+ladder: {dwell_s: 10, max_dwell_s: 20, relapse_s: 0.1, lease_s: 30, moves_per_hour: 60}
 rollout: {bake_s: 300, drain_s: 5, canary_lease_s: 2, lease_renewal_s: 0.5}
 alerts: {heartbeat_s: 1, heartbeat_silence_s: 5}
 """

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from monitors.contract import Evidence
+from monitors.contract import ALL_CLASSES, Evidence, SessionClass
 from runtime.gateway import create_app
 from runtime.plane import DataPlane
 from runtime.settings import ResidentSpec, RuntimeSettings
@@ -65,10 +66,19 @@ class Gateway:
         route = {"route_epoch": epoch, "stable": B, "canary": A, "canary_weight": weight}
         return await self.led("PUT", "/route", **{**route, **more})
 
-    async def level(self, name: str, lease_s: float = 60.0, **parts: int) -> httpx.Response:
+    async def level(
+        self,
+        name: str,
+        lease_s: float = 60.0,
+        classes: list[SessionClass] | None = None,
+        **parts: int,
+    ) -> httpx.Response:
         level = {"media": 0, "kv": 0, "shed": 0, "admission": 0, **parts}
-        names = {"operation_id": "op-1", "resident": name, "actor": "test", "reason": "test"}
-        return await self.led("PUT", f"/levels/{name}", **names, level=level, lease_s=lease_s)
+        names = {"operation_id": uuid4().hex, "resident": name, "actor": "test", "reason": "test"}
+        classes = list(ALL_CLASSES) if classes is None else classes
+        return await self.led(
+            "PUT", f"/levels/{name}", **names, level=level, lease_s=lease_s, classes=classes
+        )
 
     async def drill(self, name: str, kind: str, **more: Any) -> httpx.Response:
         return await self.order("POST", f"/residents/{name}/drill", kind=kind, **more)

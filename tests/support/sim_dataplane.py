@@ -7,6 +7,7 @@ outages, engines that die, hang or lie about their flushes.
 import msgspec
 
 from monitors.contract import (
+    ALL_CLASSES,
     DrainMode,
     DrainOrder,
     DrainReport,
@@ -28,7 +29,12 @@ from monitors.contract import (
 )
 from monitors.evidence import Cursor, EvidenceLog
 from monitors.labels import ResidentState
+from monitors.redlines import RedLines
+from monitors.rungs import name_of
 from rollout.dataplane import Conflict, Refused, UnknownResident, Unreachable
+from runtime.levels import Levels, OperationReused
+
+LINES = RedLines()
 
 
 class Clock:
@@ -47,8 +53,9 @@ class Clock:
 class SimResident:
     """A resident with a pool: `cached` tokens stand for all that a flush has to empty."""
 
-    def __init__(self, name: str, version: str) -> None:
+    def __init__(self, name: str, version: str, levels: Levels) -> None:
         self.name = name
+        self.levels = levels
         self.version = version
         self.digest = f"sha256:{version}"
         self.state = ResidentState.READY
@@ -56,23 +63,47 @@ class SimResident:
         self.min_pool_epoch = 1
         self.cached = 100
         self.in_flight = 0
-        self.level = Level()
         self.hangs = False  # streams never finish by themselves
         self.lies = False  # a flush reports success and empties nothing
+
+    @property
+    def level(self) -> Level:
+        """That of interactive sessions."""
+        return self.levels.of(self.name)
+
+    @level.setter
+    def level(self, level: Level) -> None:
+        order = LadderOrder(
+            leader_epoch=0,
+            operation_id=name_of(level),
+            resident=self.name,
+            classes=ALL_CLASSES,
+            level=level,
+            lease_s=1e9,
+            actor="test",
+            reason="test",
+        )
+        self.levels.order(order)
 
 
 class SimDataPlane:
     """`rollout.dataplane.DataPlane` with stable `b` (version v1) and canary `a` (version v2)."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, lines: RedLines = LINES) -> None:
         self.clock = clock
-        self.residents = {"a": SimResident("a", "v2"), "b": SimResident("b", "v1")}
+        self.lines = lines
+        self.held = Levels(("a", "b"), lines, clock=clock)
+        self.residents = {
+            "a": SimResident("a", "v2", self.held),
+            "b": SimResident("b", "v1", self.held),
+        }
         self.log = EvidenceLog("gateway-1", wall=clock)
         self.route = Route(leader_epoch=0, route_epoch=3, stable="b", canary="a")
         self.leader_epoch = 0
         self.reachable = True
         self.lose_acks = 0  # so many orders are taken, but their answers are lost
         self.orders: list[str] = []
+        self.busy_share: float | None = None
         self._weight = 0
         self.lease_ends = 0.0
         self._lives = 1
@@ -124,6 +155,12 @@ class SimDataPlane:
         self._weight = 0
         self.log = EvidenceLog(f"gateway-{self._lives}", wall=self.clock)
 
+    def forget_levels(self) -> None:
+        """As a gateway does that is started again."""
+        self.held = Levels(self.residents, self.lines, clock=self.clock)
+        for resident in self.residents.values():
+            resident.levels = self.held
+
     def _tell(self, resident: SimResident) -> None:
         body = ResidentChanged(state=resident.state, pool_epoch=None, detail="")
         self.add(body, request="", session="", resident=resident.name)
@@ -151,7 +188,10 @@ class SimDataPlane:
 
     async def set_level(self, order: LadderOrder) -> Observed:
         self._admit("level", order.leader_epoch)
-        self._resident(order.resident).level = order.level
+        try:
+            self._resident(order.resident).levels.order(order)
+        except OperationReused as err:
+            raise self._conflict(str(err)) from err
         self._acknowledge()
         return self._observed()
 
@@ -271,6 +311,8 @@ class SimDataPlane:
                     state=r.state,
                     weight=self.weight(r.name),
                     level=r.level,
+                    apart=r.levels.apart(r.name),
+                    busy_share=self.busy_share,
                     min_pool_epoch=r.min_pool_epoch,
                     pool_epoch=r.pool_epoch if r.state is ResidentState.READY else None,
                     weights_digest=r.digest,

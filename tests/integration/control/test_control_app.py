@@ -15,7 +15,7 @@ from alerts.ladder import Mode
 from alerts.policy import AlertName
 from monitors.journal import JournalUnwritable
 from redline.control.app import create_app
-from redline.control.ladder_keeper import MODE
+from redline.control.ladder_events import MODE
 from tests.support.office import TOKEN, Office, in_office, until
 from tests.support.sim_dataplane import SimDataPlane
 from tests.support.webhook import webhook
@@ -53,7 +53,7 @@ async def test_every_route_that_changes_something_wants_the_token(
         for route in app.routes
         if isinstance(route, APIRoute) and route.methods - {"GET", "HEAD"}
     ]
-    assert len(paths) == 4
+    assert len(paths) == 6
     async with in_office(office):
         for path in [*paths, "/api/freeze", "/api/rollout/rollback"]:
             for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}):

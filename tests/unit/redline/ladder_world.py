@@ -28,7 +28,7 @@ class DataPlane(SimDataPlane):
     """Remembers the ladder's orders; refuses those for the residents in `refuses`."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+        super().__init__(clock, LINES)
         self.levels: list[LadderOrder] = []
         self.refuses: set[str] = set()
 
@@ -37,11 +37,6 @@ class DataPlane(SimDataPlane):
             raise Refused(507, Refusal(error="no space for the fence"))
         self.levels.append(order)
         return await super().set_level(order)
-
-    def forget_levels(self) -> None:
-        """As a gateway does that is started again."""
-        for resident in self.residents.values():
-            resident.level = FULL
 
 
 class Disk(Journal):

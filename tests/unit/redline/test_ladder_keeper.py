@@ -10,14 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alerts.ladder import Mode, Move, Part
+from alerts.ladder import Mode, Move
+from alerts.parts import Part
 from alerts.policy import AlertName
 from monitors.cache_table import CacheSummary
-from monitors.contract import KvRung, Level, Observed
+from monitors.contract import ALL_CLASSES, KvRung, Level, Observed
 from monitors.journal import JournalUnwritable, LeaderLease, StaleLeader
 from monitors.labels import ResidentState
 from monitors.tables import Tables, lines_shown, windows
-from redline.control.ladder_keeper import MODE, MOVED
+from redline.control.ladder_events import MODE, MOVED
 from tests.unit.redline.ladder_world import DEGRADED, DWELL_S, FULL, LEASE_S, LINES, World, hung
 
 
@@ -32,7 +33,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 async def test_an_alert_is_journalled_and_ordered_for_its_own_version_alone(world: World) -> None:
     await world.seconds(1, AlertName.LATENCY_DEGRADE)
     (order,) = world.plane.levels
-    assert (order.resident, order.level, order.lease_s) == ("b", DEGRADED, LEASE_S)
+    assert (order.resident, order.classes, order.level) == ("b", ALL_CLASSES, DEGRADED)
+    assert order.lease_s == pytest.approx(LEASE_S, rel=0.1)
     assert (order.leader_epoch, order.reason) == (1, AlertName.LATENCY_DEGRADE)
     assert world.level("a") == FULL
     (entry,) = world.journal.read(kinds=[MOVED])
@@ -109,6 +111,8 @@ async def test_native_pages_wait_until_they_would_fit(world: World) -> None:
     await world.seconds(2 * DWELL_S)
     assert world.level("b") == Level(kv=KvRung.INT8)
     world.tables = None
+    await world.seconds(DWELL_S - 1)
+    assert world.level("b") == Level(kv=KvRung.INT8)
     await world.seconds(2)
     assert world.level("b") == FULL
 

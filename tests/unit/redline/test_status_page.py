@@ -14,6 +14,7 @@ from monitors.labels import Action
 from redline.control import app
 from redline.control.api import ControlStatus
 from tests.unit.redline.samples import line, rollout, status
+from tests.unit.redline.test_ladder_command import LADDER
 
 PAGE = (Path(app.__file__).parent / "page.html").read_text(encoding="utf-8")
 SCRIPT = re.findall(r"<script>(.*)</script>", PAGE, re.DOTALL)[0]
@@ -84,6 +85,21 @@ def test_what_is_pending_is_shown_after_what_fires_with_who_says_so_and_where_to
 def test_tables_that_nobody_can_read_are_said_to_be_so() -> None:
     shown = page(status(firing=(), watched=False))
     assert "cannot be read" in shown["unwatched"]["textContent"]
+
+
+def test_the_page_shows_each_part_that_is_degraded_and_what_is_held_by_hand() -> None:
+    shown = page(status(ladders=(LADDER,)))["ladder"]["rows"]
+    assert [row[:3] for row in shown[1:]] == [
+        ["b", "batch", "media 2"],
+        ["b", "all", "media 360p+8k"],
+    ]
+    assert shown[2][4:] == [
+        "RedlineLatencyDegrade (p99 520 ms, 40.0 requests/s, 93% busy)",
+        "a queue without end",
+        "the dwell is not over, 23 s left; the line would be crossed",
+        5,
+    ]
+    assert page(status())["ladder"]["rows"] == [["unknown: no resident was seen"]]
 
 
 def test_unknown_is_shown_as_unknown() -> None:

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from alerts.firing import NEWS, AlertNews, Source
-from alerts.ladder import Mode, Move, Part
+from alerts.ladder import Mode, Move
+from alerts.parts import Part
 from monitors.contract import DrainReport, FlushReceipt, ProbeReport, Wire
 from monitors.journal import Entry, Journal
-from redline.control.ladder_keeper import MODE, MOVED, ModeSet
+from redline.control.ladder_events import MODE, MOVED, ModeSet
 from redline.control.stories import story
 from rollout.plan import Cause
 from rollout.rollback import KIND, Progress, Record, RollbackOrder, Stage, Step
@@ -81,7 +82,7 @@ def test_a_step_that_failed_says_why(journal: Journal) -> None:
 
 def test_a_move_and_a_mode_are_told(journal: Journal) -> None:
     move = Move(at=0.0, version="v1", part=Part.MEDIA, rung=1, reason="RedlineLatencyDegrade")
-    assert tell(journal, MOVED, move) == "v1: media to rung 1 (RedlineLatencyDegrade)"
+    assert tell(journal, MOVED, move) == "v1: media to rung 1, 360p+8k (RedlineLatencyDegrade)"
     assert tell(journal, MODE, ModeSet(mode=Mode.FROZEN)) == "the ladder is frozen"
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from monitors.contract import (
+    ALL_CLASSES,
     DrainMode,
     DrainOrder,
     DrainReport,
@@ -86,7 +87,7 @@ async def test_without_a_token_none_is_sent(server: Server) -> None:
 async def test_every_order_goes_to_its_own_route(server: Server, plane: HttpDataPlane) -> None:
     ladder = LadderOrder(
         leader_epoch=1, operation_id="o", resident="a", level=Level(), lease_s=1.0, actor="x",
-        reason="y",
+        reason="y", classes=ALL_CLASSES,
     )  # fmt: skip
     await plane.set_level(ladder)
     server.answer = lambda _: httpx.Response(404, content=msgspec.json.encode(Refusal(error="no")))

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from monitors.contract import Admission, KvRung, LadderOrder, Level, MediaRung, Shed
+from monitors.contract import ALL_CLASSES, Admission, KvRung, LadderOrder, Level, MediaRung, Shed
 from monitors.redlines import RedLines
 from monitors.rungs import shown
 from runtime.levels import Levels, step_back
@@ -20,16 +20,12 @@ class Clock:
         return self.now
 
 
-def an_order(level: Level, lease_s: float = 120.0) -> LadderOrder:
-    return LadderOrder(
-        leader_epoch=1,
-        operation_id="op",
-        resident="b",
-        level=level,
-        lease_s=lease_s,
-        actor="test",
-        reason="test",
-    )
+def an_order(level: Level, lease_s: float = 120.0, **more: object) -> LadderOrder:
+    given = {
+        "leader_epoch": 1, "operation_id": shown(level), "resident": "b", "classes": ALL_CLASSES,
+        "level": level, "lease_s": lease_s, "actor": "test", "reason": "test",
+    }  # fmt: skip
+    return LadderOrder(**{**given, **more})
 
 
 def held_at(level: Level) -> tuple[Levels, Clock]:

@@ -1,0 +1,179 @@
+"""What is to be expected one rung better, from what a version's tables and engine tell (ADR 31)."""
+
+import math
+from dataclasses import dataclass, field
+
+from monitors.contract import MediaRung, Wire
+from monitors.redlines import LadderLines, RedLines
+from monitors.tables import Tables
+
+SPAN_S = 10.0  # of a busy hour, the highest load of each such span is remembered
+_HOUR_S = 3600.0
+_WIDE = 16 / 9
+# Of a request's work, what grows with its pixels; only where the worsening could not be measured.
+_PIXELS_SHARE = 0.5
+
+
+class Load(Wire, frozen=True):
+    """One look at a version. None is unknown.
+
+    `p99_s`: of the slowest first output of the latency window; `busy_share`: of that window, how
+    much the engine worked; `per_s`: requests a second in it; `live_gb`: KV that is held, GB, and
+    `native_gb` the same in the native format.
+    """
+
+    p99_s: float | None = None
+    busy_share: float | None = None
+    per_s: float | None = None
+    live_gb: float | None = None
+    native_gb: float | None = None
+
+    @property
+    def work_s(self) -> float | None:
+        """Engine seconds of one request."""
+        if self.busy_share is None or not self.per_s:
+            return None
+        return self.busy_share / self.per_s
+
+    def told(self) -> str:
+        """What is known, in words."""
+        known = (
+            ("p99 {:.0f} ms", None if self.p99_s is None else 1000 * self.p99_s),
+            ("{:.1f} requests/s", self.per_s),
+            ("{:.0%} busy", self.busy_share),
+            ("{:.3g} GB live", self.live_gb),
+        )
+        return ", ".join(form.format(value) for form, value in known if value is not None)
+
+
+def load_of(version: str, tables: Tables | None, busy_share: float | None) -> Load:
+    """What the tables and the engine's busy share say of a version now."""
+    if tables is None:
+        return Load(busy_share=busy_share)
+    rows = [row for row in tables.latency if row.version == version and row.requests]
+    held = next((row for row in tables.cache_summary if row.version == version), None)
+    late = [
+        tables.lines.degrade_s  # those that hang have no latency yet
+        for row in rows
+        if row.over_share is not None and row.over_share > tables.lines.degrade_exceedance
+    ]
+    p99s = [row.p99_s for row in rows if row.p99_s is not None]
+    return Load(
+        p99_s=max(p99s + late, default=None),
+        busy_share=busy_share,
+        per_s=max((row.requests for row in rows), default=0) / tables.windows.latency_s,
+        live_gb=None if held is None else held.gpu_mem_gb,
+        native_gb=None if held is None else held.native_gb,
+    )
+
+
+# ---------------------------------------------------------------- what was
+@dataclass(frozen=True)
+class History:
+    """The loads of a version: the newest, and the highest of each span of the last hours."""
+
+    at: float | None = None
+    newest: Load = field(default_factory=Load)
+    peaks: tuple[tuple[float, float], ...] = ()  # (wall seconds, requests a second)
+
+    def noted(self, at: float, load: Load, keep_s: float = _HOUR_S) -> "History":
+        """With one more look. What lies ahead of it is forgotten: the clock was set back."""
+        peaks = tuple(peak for peak in self.peaks if at - keep_s < peak[0] <= at)
+        if load.per_s:
+            last = peaks[-1] if peaks and at - peaks[-1][0] < SPAN_S else None
+            if last is None:
+                peaks = (*peaks, (at, load.per_s))
+            elif load.per_s > last[1]:
+                peaks = (*peaks[:-1], (last[0], load.per_s))
+        return History(at=at, newest=load, peaks=peaks)
+
+    def peak(self, now: float, memory_s: float) -> float | None:
+        """The most requests a second of the last `memory_s`."""
+        return max((per_s for at, per_s in self.peaks if now - at <= memory_s), default=None)
+
+
+# ---------------------------------------------------------------- what will be
+def p99_ahead(load: Load, work_ratio: float, peak_per_s: float | None) -> float | None:
+    """The p99 once a request takes `work_ratio` times the work, at the load of the peak. None is
+    unknown, infinite is a queue that never ends.
+
+    As a queue has it: waiting grows by the work of those ahead, and by 1 / (1 - utilisation).
+    """
+    if load.p99_s is None or load.busy_share is None or not load.per_s:
+        return None
+    growth = max(1.0, (peak_per_s or 0.0) / load.per_s)
+    idle, idle_ahead = 1.0 - load.busy_share, 1.0 - work_ratio * growth * load.busy_share
+    if idle_ahead <= 0.0:
+        return math.inf
+    return load.p99_s * work_ratio * max(idle, 0.0) / idle_ahead
+
+
+def busy_ahead(load: Load, peak_per_s: float | None) -> float | None:
+    """The utilisation at the load of the peak."""
+    if load.busy_share is None or not load.per_s:
+        return load.busy_share
+    return load.busy_share * max(1.0, (peak_per_s or 0.0) / load.per_s)
+
+
+def live_gb_ahead(load: Load) -> float | None:
+    """Live KV once it is native again, GB; at least what it is now, where the engine does not say
+    how much of it is quantised."""
+    return load.live_gb if load.native_gb is None else load.native_gb
+
+
+def pixel_ratio(rung: MediaRung, lines: LadderLines) -> float:
+    """How many times the pixels of a rung the next better one has. 1 for full fidelity."""
+    degraded = lines.degraded_height**2 * _WIDE
+    match rung:
+        case MediaRung.FULL:
+            return 1.0
+        case MediaRung.P360_8K:
+            return max(1.0, lines.full_height**2 * _WIDE / degraded)
+        case MediaRung.P160_8K:
+            return max(1.0, degraded / lines.floor_side**2)
+
+
+def assumed_ratio(rung: MediaRung, lines: LadderLines) -> float:
+    """The work ratio of the next better rung where it could not be measured."""
+    return 1.0 + _PIXELS_SHARE * (pixel_ratio(rung, lines) - 1.0)
+
+
+def measured_ratio(before: Load, after: Load, rung: MediaRung, lines: LadderLines) -> float | None:
+    """The work ratio as a worsening to `rung` showed it: no less than 1 and no more than the
+    pixels have it. None: not known."""
+    if before.work_s is None or not after.work_s:
+        return None
+    return min(max(1.0, before.work_s / after.work_s), pixel_ratio(rung, lines))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a part would do one rung better, against its line. None is unknown."""
+
+    value: float | None
+    limit: float
+    what: str  # with the value in it, as people read it
+
+    @property
+    def crosses(self) -> bool:
+        """Whether the line would be crossed. Unknown does not: without traffic nothing is ever
+        known, and the first users after a quiet night should not meet last night's rung."""
+        return self.value is not None and self.value > self.limit
+
+
+def of_p99(value: float | None, lines: RedLines) -> Forecast:
+    """A p99 against the degrade line."""
+    shown = "a queue without end" if value == math.inf else f"p99 {1000 * (value or 0):.0f} ms"
+    return Forecast(value, lines.latency.degrade_s, shown if value is not None else "p99 unknown")
+
+
+def of_busy(value: float | None, lines: RedLines) -> Forecast:
+    """A utilisation against that at which shedding ends."""
+    shown = "utilisation unknown" if value is None else f"{value:.0%} busy"
+    return Forecast(value, lines.scheduler.resume_utilisation, shown)
+
+
+def of_memory(value: float | None, lines: RedLines) -> Forecast:
+    """Live KV against the memory line."""
+    shown = "memory unknown" if value is None else f"{value:.3g} GB live"
+    return Forecast(value, lines.cache.gpu_mem_gb, shown)
