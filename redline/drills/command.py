@@ -65,6 +65,8 @@ def command(
     from redline.drills.report import draw
     from redline.drills.run import Wishes
 
+    if hold is not None and name is not DrillName.CONTROL_DOWN:
+        fail("--hold is for control-down alone", CANNOT_RUN)
     wishes = Wishes(
         recovery=recovery,
         own_traffic=traffic,

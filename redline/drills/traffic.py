@@ -15,6 +15,7 @@ from redline.request_story import fetch
 from redline.settings import Stack
 
 _TIMEOUT_S = 60.0
+_LEAVE_S = 20.0  # for what is under way when it ends; nobody waits for more
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ class Traffic:
             yield
         finally:
             stop.set()
+            until = time.monotonic() + _LEAVE_S
             for thread in threads:
-                thread.join(_TIMEOUT_S)
+                thread.join(max(0.0, until - time.monotonic()))
 
     def _send_on(self, kind: Kind, stop: threading.Event) -> None:
         while not stop.is_set():

@@ -16,6 +16,7 @@ import msgspec
 
 from monitors.contract import Observed
 from monitors.tables import Tables
+from redline.client import ClientError
 from redline.control.api import ControlStatus, JournalLine
 from redline.settings import Stack
 
@@ -89,7 +90,10 @@ class _Part(Generic[T]):
 
 
 class Watch:
-    """`sight()` is what is known now. Use `watching`, which starts and ends the threads."""
+    """`sight()` is what is known now. Use `watching`, which starts and ends the threads.
+
+    Raises `ClientError` where nobody tells what the journal has already.
+    """
 
     def __init__(self, stack: Stack, client: httpx.Client) -> None:
         control, prometheus, alertmanager = (
@@ -113,7 +117,10 @@ class Watch:
             self._alertmanager,
         )  # fmt: skip
         self._lines: dict[int, JournalLine] = {}
-        self._before = max((line.id for line in self._journal.look() or ()), default=0)
+        newest = self._journal.look()
+        if newest is None:
+            raise ClientError(f"{control} does not answer; is the stack up?")
+        self._before = max((line.id for line in newest), default=0)
 
     def sight(self) -> Sight:
         """All of it, as each part last told it."""
