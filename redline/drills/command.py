@@ -12,11 +12,13 @@ import typer
 from redline.drills.names import DrillName
 from redline.options import LinesFile, StateDir, policy_of, stack_of
 from redline.sentences import fail
-from redline.settings import STATE_DIR
+from redline.settings import STATE_DIR, Stack
 
 if TYPE_CHECKING:
+    from alerts.policy import Policy
     from redline.drills.report import Report
     from redline.drills.run import Wishes
+    from redline.drills.stage import Teller
 
 NOT_ANSWERED, CANNOT_RUN, INTERRUPTED = 1, 2, 130
 
@@ -67,15 +69,7 @@ def command(
 
     if hold is not None and name is not DrillName.CONTROL_DOWN:
         fail("--hold is for control-down alone", CANNOT_RUN)
-    wishes = Wishes(
-        recovery=recovery,
-        own_traffic=traffic,
-        may_start=lambda: (
-            yes or typer.confirm("No version is on trial. Start a rollout?", err=True)
-        ),
-        clean_up=clean_up,
-        hold_s=hold,
-    )
+    wishes = Wishes(recovery=recovery, own_traffic=traffic, yes=yes, clean_up=clean_up, hold_s=hold)
     found = _hold(name, wishes, lines, state_dir)
     if as_json:
         typer.echo(msgspec.json.encode(found).decode())
@@ -86,36 +80,54 @@ def command(
 
 def _hold(name: DrillName, wishes: "Wishes", lines: Path | None, state_dir: Path) -> "Report":
     """The drill, under the lock, told of on standard error; ends the command where it cannot be."""
-    from rich.console import Console
-
-    from alerts.policy import make
-    from monitors.redlines import RedLines
     from redline.client import ClientError
     from redline.drills.lock import Busy, only_drill_in
     from redline.drills.run import hold_drill
     from redline.drills.stage import CannotRun
 
     stack = stack_of(state_dir)
-    policy = make(stack.lines or RedLines(), stack.rules) if lines is None else policy_of(lines)
-    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    policy = _policy(stack, lines)
     try:
-        with (
-            only_drill_in(state_dir, name),
-            _mending_when_ended(),
-            console.status(f"drill {name}") as status,
-        ):
-            return hold_drill(
-                name,
-                stack,
-                policy,
-                wishes,
-                tell=lambda line: console.print(f"  {line}"),
-                wait_for=lambda what: status.update(f"drill {name}: {what}"),
-            )
-    except KeyboardInterrupt:
+        with only_drill_in(state_dir, name), _mending_when_ended(), _telling(name) as teller:
+            return hold_drill(name, stack, policy, wishes, teller)
+    except (KeyboardInterrupt, typer.Abort):
         fail("interrupted; what was broken is mended", INTERRUPTED)
     except (Busy, CannotRun, ClientError, OSError) as err:
         fail(err, CANNOT_RUN)
+
+
+def _policy(stack: Stack, lines: Path | None) -> "Policy":
+    """What the stack was started with, or what is said here."""
+    from alerts.policy import make
+    from monitors.redlines import RedLines
+
+    if lines is not None:
+        return policy_of(lines)
+    return make(stack.lines or RedLines(), stack.rules)
+
+
+@contextmanager
+def _telling(name: DrillName) -> Generator["Teller"]:
+    """A line for each step on standard error, and one that moves for what is awaited."""
+    from rich.console import Console
+
+    from redline.drills.stage import Teller
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    with console.status(f"drill {name}") as status:
+
+        def confirm(question: str) -> bool:
+            status.stop()  # nobody could answer beside a line that moves
+            try:
+                return typer.confirm(question, err=True)
+            finally:
+                status.start()
+
+        yield Teller(
+            tell=lambda line: console.print(f"  {line}"),
+            wait_for=lambda what: status.update(f"drill {name}: {what}"),
+            confirm=confirm,
+        )
 
 
 @contextmanager

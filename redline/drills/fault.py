@@ -1,7 +1,7 @@
 """The drill of a rollback: A's speech is cut off, and A is taken out with proof (S4.3)."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from monitors.contract import DrillKind, FaultFound, Observed, ResidentStatus
@@ -30,9 +30,9 @@ _ON_TRIAL = (Phase.PREPARE, Phase.WARMUP, Phase.CANARY)
 _PREPARED_S = 60.0
 
 
-def fault(stage: Stage, *, may_start: Callable[[], bool], clean_up: bool) -> None:
+def fault(stage: Stage, *, unasked: bool, clean_up: bool) -> None:
     """Truncated speech: called by the evidence, cut over, drained, flushed, probed, quarantined."""
-    canary = _canary(stage, may_start)
+    canary = _canary(stage, unasked=unasked)
     before = stage.observed()
     stage.begin(f"speech of {canary.version} stops early")
     traffic = _SPOKEN if stage.own_traffic else None
@@ -45,13 +45,13 @@ def fault(stage: Stage, *, may_start: Callable[[], bool], clean_up: bool) -> Non
     _afterwards(stage, canary, clean_up=clean_up)
 
 
-def _canary(stage: Stage, may_start: Callable[[], bool]) -> ResidentStatus:
+def _canary(stage: Stage, *, unasked: bool) -> ResidentStatus:
     """A with its weight, in a rollout that runs or is started here."""
     rollout = stage.control().rollout
     if rollout is None:
         raise CannotRun("this control plane stands by: ask the one that leads")
     if rollout.phase not in _ON_TRIAL:
-        if not may_start():
+        if not (unasked or stage.teller.confirm("No version is on trial. Start a rollout?")):
             raise CannotRun("no version is on trial: start a rollout, or let the drill do so")
         _start(stage)
     stage.await_first(_serving, _PREPARED_S, "waits until A has its weight")

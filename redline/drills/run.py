@@ -1,7 +1,7 @@
 """Holds one drill from its first look to its verdict."""
 
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from redline.drills import control_down, engine, fault, machinery
 from redline.drills.clip import write_clip
 from redline.drills.names import DrillName
 from redline.drills.report import Report, report
-from redline.drills.stage import Stage, Tell, Unanswered
+from redline.drills.stage import Stage, Teller, Unanswered
 from redline.drills.standing import seen_instead
 from redline.drills.traffic import Traffic
 from redline.drills.watch import watching
@@ -21,20 +21,20 @@ from redline.settings import Stack
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the operator asked for. `may_start`: asked before a rollout is started."""
+    """What the operator asked for. `yes`: a rollout may be started unasked."""
 
     recovery: bool
     own_traffic: bool
-    may_start: Callable[[], bool]
+    yes: bool
     clean_up: bool
     hold_s: float | None
 
 
 def hold_drill(
-    name: DrillName, stack: Stack, policy: Policy, wishes: Wishes, tell: Tell, wait_for: Tell
+    name: DrillName, stack: Stack, policy: Policy, wishes: Wishes, teller: Teller
 ) -> Report:
     """Break, watch, mend, judge. Raises `CannotRun` and `ClientError` where it cannot begin."""
-    with _staged(stack, policy, wishes, tell, wait_for) as stage:
+    with _staged(stack, policy, wishes, teller) as stage:
         instead: tuple[str, ...] = ()
         try:
             _play(name, stage, wishes)
@@ -50,9 +50,7 @@ def hold_drill(
 
 
 @contextmanager
-def _staged(
-    stack: Stack, policy: Policy, wishes: Wishes, tell: Tell, wait_for: Tell
-) -> Generator[Stage]:
+def _staged(stack: Stack, policy: Policy, wishes: Wishes, teller: Teller) -> Generator[Stage]:
     with tempfile.TemporaryDirectory() as folder, watching(stack) as watch:
         clip = Path(folder) / "drill.mp4"
         write_clip(clip)
@@ -61,8 +59,7 @@ def _staged(
             policy=policy,
             watch=watch,
             traffic=Traffic(stack, clip),
-            tell=tell,
-            wait_for=wait_for,
+            teller=teller,
             recovery=wishes.recovery,
             own_traffic=wishes.own_traffic,
         )
@@ -75,7 +72,7 @@ def _play(name: DrillName, stage: Stage, wishes: Wishes) -> None:
         case DrillName.CACHE:
             engine.cache(stage)
         case DrillName.FAULT:
-            fault.fault(stage, may_start=wishes.may_start, clean_up=wishes.clean_up)
+            fault.fault(stage, unasked=wishes.yes, clean_up=wishes.clean_up)
         case DrillName.PROMETHEUS_DOWN:
             machinery.silent(stage, machinery.PROMETHEUS)
         case DrillName.ALERTMANAGER_DOWN:

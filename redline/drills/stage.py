@@ -22,7 +22,6 @@ from redline.drills.watch import PERIOD_S, Sight, Watch
 from redline.processes import ProcessMark
 from redline.settings import Stack
 
-Tell = Callable[[str], None]
 Awaited = tuple[Step, Sign]
 Guard = Callable[[Sight], str | None]  # what must not happen and did, as a sentence
 _LONGEST_S = 600.0  # an injection ends by itself after this, should nobody be left to end it
@@ -40,16 +39,25 @@ class Unanswered(RuntimeError):
         self.sight = sight
 
 
+@dataclass(frozen=True)
+class Teller:
+    """Who follows the drill: `tell` hears of each step as it comes, `wait_for` what is awaited;
+    `confirm` puts a question."""
+
+    tell: Callable[[str], None]
+    wait_for: Callable[[str], None]
+    confirm: Callable[[str], bool]
+
+
 @dataclass
 class Stage:
-    """One drill under way. `tell` hears of each step as it comes, `wait_for` what is awaited."""
+    """One drill under way."""
 
     stack: Stack
     policy: Policy
     watch: Watch
     traffic: Traffic
-    tell: Tell
-    wait_for: Tell
+    teller: Teller
     recovery: bool = True
     own_traffic: bool = True
     timeline: Timeline = field(
@@ -107,6 +115,10 @@ class Stage:
         raise CannotRun(f"the control plane keeps no ladder of {version}; see `redline ladder`")
 
     # ------------------------------------------------------------ while it runs
+    def tell(self, line: str) -> None:
+        """A line for whoever follows the drill."""
+        self.teller.tell(line)
+
     def begin(self, what: str) -> None:
         """The moment from which times are counted until there is a breach."""
         self.timeline = replace(self.timeline, began=Mark(time.time(), what, "this drill"))
@@ -138,7 +150,7 @@ class Stage:
         while sign(self.watch.sight()) is None:
             if time.time() > deadline:
                 raise CannotRun(f"{what}: not so after {within_s:.0f} s; see `redline status`")
-            self.wait_for(what)
+            self.teller.wait_for(what)
             time.sleep(PERIOD_S)
 
     def expect(self, *awaited: Awaited) -> None:
@@ -152,7 +164,7 @@ class Stage:
             now = time.time()
             if any(self.timeline.overdue(step, now) for step, _ in missing):
                 raise Unanswered(sight)
-            self.wait_for(", ".join(step.key for step, _ in missing))
+            self.teller.wait_for(", ".join(step.key for step, _ in missing))
             time.sleep(PERIOD_S)
 
     def act(self, key: str, what: str) -> None:
@@ -165,7 +177,7 @@ class Stage:
         until = time.time() + seconds
         while time.time() < until:
             self._look()
-            self.wait_for(why)
+            self.teller.wait_for(why)
             time.sleep(PERIOD_S)
 
     @contextmanager
@@ -201,7 +213,7 @@ class Stage:
         try:
             return self.traffic.probe()
         except ClientError as err:
-            self.wait_for(f"{step.key}: {err}")
+            self.teller.wait_for(f"{step.key}: {err}")
             return None
 
     def never(self, broken: bool, sentence: str) -> None:

@@ -11,7 +11,7 @@ from alerts.policy import make
 from monitors.contract import DrillKind
 from monitors.redlines import RedLines
 from redline.drills.lock import Busy, only_drill_in, running_drill
-from redline.drills.stage import CannotRun, Stage, Unanswered
+from redline.drills.stage import CannotRun, Stage, Teller, Unanswered
 from redline.drills.timeline import BREACH, Mark, Step, wanting
 from redline.drills.traffic import Traffic
 from redline.settings import Stack
@@ -41,8 +41,11 @@ def stage_on(server: Server, said: list[str] | None = None) -> Stage:
         policy=make(RedLines()),
         watch=watch,
         traffic=Traffic(stack, Path("none.mp4")),
-        tell=(said if said is not None else []).append,
-        wait_for=lambda _: None,
+        teller=Teller(
+            tell=(said if said is not None else []).append,
+            wait_for=lambda _: None,
+            confirm=lambda _: False,
+        ),
     )
 
 

@@ -1,17 +1,19 @@
 """The verdict on a drill: every step, in its order, within its bound."""
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from monitors.redlines import RedLines
 from redline.drills.bounds import MARGIN_S, Bounds
 from redline.drills.engine import ACTION, EFFECT, FIRING
 from redline.drills.names import DrillName
-from redline.drills.report import report
+from redline.drills.report import draw, report
 from redline.drills.timeline import BEGIN, BREACH, CLOCKS_S, Mark, Step, Timeline, wanting
 
 STEPS = (
@@ -126,6 +128,27 @@ def test_the_report_counts_from_the_breach_and_from_the_cause() -> None:
 def test_without_a_breach_nothing_is_counted_from_one() -> None:
     told = report(DrillName.CACHE, timeline(None, None, None, None), (), 0, 0)
     assert {one.after_breach_s for one in told.steps} == {None}
+
+
+def drawn(timeline: Timeline, instead: tuple[str, ...]) -> str:
+    console = Console(width=80, file=StringIO())
+    console.print(draw(report(DrillName.LATENCY, timeline, instead, 7, 1)))
+    return console.file.getvalue()
+
+
+def test_a_timeline_is_whole_at_80_columns_and_says_what_is_missing() -> None:
+    told = drawn(timeline(2.0, 3.0, None, None), ("the ladder is frozen",))
+    assert all(len(line) <= 80 for line in told.splitlines())
+    assert "…" not in told
+    assert "not seen" in told
+    assert "did not answer as docs/runbooks/redline-latency-degrade.md says" in told
+    assert told.index("action: not seen within 5.0 s of firing") < told.index("ladder is frozen")
+
+
+def test_an_answer_is_said_in_a_sentence_alone() -> None:
+    told = drawn(timeline(2.0, 3.0, 4.0, 4.5), ())
+    assert "The system answered as docs/runbooks/redline-latency-degrade.md says." in told
+    assert "instead" not in told
 
 
 @pytest.mark.parametrize("name", DrillName)
