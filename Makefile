@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.bench-installed
-BENCHES := detectors kv loop monitors quality traces
+BENCHES := alerts detectors kv loop monitors quality traces
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
@@ -59,7 +59,7 @@ fmt: setup ## format and sort imports
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix-only --quiet .
 
-generate: setup ## write rules, routes, dashboards and runbook tables from monitors/redlines.py
+generate: setup ## write rules, routes, dashboards and runbook tables from the policy and its red lines
 	@$(BIN)/redline generate
 
 constraints: setup ## pin what is installed now

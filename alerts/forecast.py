@@ -46,18 +46,20 @@ class Load(Wire, frozen=True):
         return ", ".join(form.format(value) for form, value in known if value is not None)
 
 
-def load_of(version: str, tables: Tables | None, busy_share: float | None) -> Load:
-    """What the tables and the engine's busy share say of a version now."""
+def load_of(version: str, tables: Tables | None, busy_share: float | None, min_count: int) -> Load:
+    """What the tables and the engine's busy share say of a version now. Of fewer than `min_count`
+    requests there is no p99: of so few the rule itself says nothing."""
     if tables is None:
         return Load(busy_share=busy_share)
     rows = [row for row in tables.latency if row.version == version and row.requests]
+    told = [row for row in rows if row.requests >= min_count]
     held = next((row for row in tables.cache_summary if row.version == version), None)
     late = [
         tables.lines.degrade_s  # those that hang have no latency yet
-        for row in rows
+        for row in told
         if row.over_share is not None and row.over_share > tables.lines.degrade_exceedance
     ]
-    p99s = [row.p99_s for row in rows if row.p99_s is not None]
+    p99s = [row.p99_s for row in told if row.p99_s is not None]
     return Load(
         p99_s=max(p99s + late, default=None),
         busy_share=busy_share,

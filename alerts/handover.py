@@ -5,14 +5,14 @@ Until then what the other one says goes on, so that no change of source drops a 
 second one of it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from alerts.evaluator import Evaluation, prometheus_is_silent
 from alerts.firing import Firing, Identity, Source
-from alerts.receiver import MISSED_REPEATS, AlertBook
+from alerts.receiver import AlertBook, Ended, keep_s
 from monitors.redlines import AlertLines
 
 
@@ -39,8 +39,9 @@ class Handover:
         self._takes_s = takes_s
         self._lines = lines
         self._prometheus = prometheus
-        self._hold_s = MISSED_REPEATS * lines.repeat_s
+        self._hold_s = keep_s(lines)
         self._back_since: float | None = None  # since when Prometheus beats; None: it is silent
+        self._beats_since: float | None = None
         self._last: dict[Identity, _Last] = {}
 
     def source(self, now: float) -> Source:
@@ -50,10 +51,12 @@ class Handover:
 
     def settle(self, evaluation: Evaluation, now: float) -> tuple[Firing, ...]:
         """What fires as far as anybody can tell, the earliest first."""
+        beats_since = self._book.beats_since
         if self.source(now) is Source.EMBEDDED:
             self._back_since = None
-        elif self._back_since is None:
-            self._back_since = now
+        elif self._back_since is None or beats_since != self._beats_since:
+            self._back_since = now  # it is back, or another one that knows no more than that
+        self._beats_since = beats_since
         held = {each.identity: each for each in self._held(evaluation, now)}
         said = {each.identity: each for each in self._said(evaluation, now)}
         self._last = {
@@ -77,13 +80,22 @@ class Handover:
 
     def _held(self, evaluation: Evaluation, now: float) -> Iterable[Firing]:
         """What fired and was not seen to end: nobody who says that it does not could yet tell."""
-        here = {each.identity for each in evaluation.firing}
-        doubtful = self._book.doubtful(now) if self._prometheus else ()
+        ended = self._book.ended(now) if self._prometheus else ()
         if self._back_since is not None:
-            return [f for f in doubtful if f.identity in here or self._is_undecided(f, evaluation)]
+            here = {each.identity for each in evaluation.firing}
+            return [e.firing for e in ended if self._is_rumour(e, here, evaluation, now)]
         told = self._book.firing(now) if self._prometheus else ()
         fired = [last.said for last in self._last.values() if now - last.said_at < self._hold_s]
-        return [f for f in (*doubtful, *told, *fired) if self._is_undecided(f, evaluation)]
+        known = (*(e.firing for e in ended), *told, *fired)
+        return [f for f in known if self._is_undecided(f, evaluation)]
+
+    def _is_rumour(
+        self, ended: Ended, here: Collection[Identity], evaluation: Evaluation, now: float
+    ) -> bool:
+        """Whether an end may be one that Alertmanager, or an empty window, made of silence."""
+        if ended.firing.identity in here:
+            return now - ended.at < self._takes_s[ended.firing.alert]
+        return self._is_undecided(ended.firing, evaluation) and not ended.confirmed
 
     def _said_at(self, key: Identity, now: float) -> float:
         last = self._last.get(key)

@@ -1,44 +1,60 @@
 """What is new of the alerts since the last look, for the journal: each change once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from alerts.firing import AlertNews, Firing, Identity, NewsState
 
 PENDING_AGAIN_S = 60.0  # one that hovers about its line is told of no more often
+FIRING_AGAIN_S = 10.0  # and one that fires and ends and fires
 
 
 class News:
     """Compares each look with the one before. `wall` is calendar seconds."""
 
     def __init__(self) -> None:
-        self._fired: dict[Identity, Firing] = {}
-        self._pending_at: dict[Identity, float] = {}  # when each was last told of
+        self._told: dict[Identity, Firing] = {}  # as firing, and not as ended
+        self._firing_at: dict[Identity, float] = {}  # when each was last told of
+        self._pending_at: dict[Identity, float] = {}
 
     def of(
         self, firing: Iterable[Firing], pending: Iterable[Firing], wall: float, *, known: bool
     ) -> tuple[AlertNews, ...]:
         """What changed. Not `known`: what is missing may fire for all we can tell."""
         fires = {each.identity: each for each in firing}
-        ended = [] if not known else [f for key, f in self._fired.items() if key not in fires]
-        begun = [f for key, f in fires.items() if self._is_another(key, f)]
-        waits = [f for f in pending if f.identity not in fires and self._is_due(f.identity, wall)]
-        self._fired = fires if known else self._fired | fires
-        self._pending_at = {
-            key: at for key, at in self._pending_at.items() if wall - at < PENDING_AGAIN_S
-        } | {each.identity: wall for each in waits}
+        ended = {} if not known else {k: f for k, f in self._told.items() if k not in fires}
+        begun = {key: f for key, f in fires.items() if self._is_another(key, f)}
+        begun = {
+            k: f for k, f in begun.items() if _is_due(self._firing_at, k, wall, FIRING_AGAIN_S)
+        }
+        waits = {each.identity: each for each in pending if each.identity not in fires}
+        waits = {
+            k: f for k, f in waits.items() if _is_due(self._pending_at, k, wall, PENDING_AGAIN_S)
+        }
+        self._told = {k: f for k, f in self._told.items() if k not in ended} | begun
+        self._firing_at = _noted(self._firing_at, begun, wall, FIRING_AGAIN_S)
+        self._pending_at = _noted(self._pending_at, waits, wall, PENDING_AGAIN_S)
         return (
-            *(_news(each, "resolved", wall) for each in ended),
-            *(_news(each, "pending", wall) for each in waits),
-            *(_news(each, "firing", wall) for each in begun),
+            *(_news(each, "resolved", wall) for each in ended.values()),
+            *(_news(each, "pending", wall) for each in waits.values()),
+            *(_news(each, "firing", wall) for each in begun.values()),
         )
 
     def _is_another(self, key: Identity, firing: Firing) -> bool:
-        known = self._fired.get(key)
-        return known is None or known.starts_at != firing.starts_at
+        told = self._told.get(key)
+        return told is None or told.starts_at != firing.starts_at
 
-    def _is_due(self, key: Identity, wall: float) -> bool:
-        told_at = self._pending_at.get(key)
-        return told_at is None or not 0.0 <= wall - told_at < PENDING_AGAIN_S
+
+def _is_due(told_at: Mapping[Identity, float], key: Identity, wall: float, again_s: float) -> bool:
+    at = told_at.get(key)
+    return at is None or not 0.0 <= wall - at < again_s
+
+
+def _noted(
+    told_at: Mapping[Identity, float], now_told: Iterable[Identity], wall: float, again_s: float
+) -> dict[Identity, float]:
+    """When each was told of, as far back as that matters."""
+    recent = {key: at for key, at in told_at.items() if 0.0 <= wall - at < again_s}
+    return recent | dict.fromkeys(now_told, wall)
 
 
 def _news(of: Firing, state: NewsState, wall: float) -> AlertNews:

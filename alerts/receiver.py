@@ -127,19 +127,39 @@ class _Entry:
     ended_at: float | None = None  # when the first word came that a firing alert is resolved
 
 
+@dataclass(frozen=True)
+class Ended:
+    """An alert that fired, and since when it is said to be resolved (monotonic seconds).
+
+    Alertmanager resolves by itself what a dead Prometheus tells no more, up to a heartbeat before
+    the Watchdog is missed: only one that comes that much later confirms that it was alive.
+    """
+
+    firing: Firing
+    at: float
+    confirmed: bool
+
+
+def keep_s(lines: AlertLines) -> float:
+    """How long an alert counts that nobody repeats: some repeats, and at any rate until a silence
+    is one and whoever takes over has looked."""
+    return max(MISSED_REPEATS * lines.repeat_s, 2 * lines.heartbeat_silence_s)
+
+
 class AlertBook:
     """What fires now, by the newest word on each set of labels. `now` is monotonic seconds.
 
     Any body may come late, twice or out of order. An alert that Alertmanager no longer repeats
-    is dropped after `MISSED_REPEATS` repeat intervals: an Alertmanager that died must not hold a
-    resident degraded for ever, and the ladder's dwell covers the time until another takes over.
+    is dropped after `keep_s`: an Alertmanager that died must not hold a resident degraded for
+    ever, and the ladder's dwell covers the time until another takes over.
     """
 
     def __init__(self, lines: AlertLines) -> None:
-        self._keep_s = MISSED_REPEATS * lines.repeat_s
+        self._keep_s = keep_s(lines)
         self._heartbeat_s = lines.heartbeat_s
         self._entries: dict[str, _Entry] = {}
         self._heartbeat_at: float | None = None
+        self.beats_since: float | None = None  # wall: when the Watchdog that is heard began
 
     def receive(self, body: bytes, now: float) -> Received:
         """Take what a body has that can be used: Alertmanager sends no 4xx again, so one broken
@@ -160,20 +180,18 @@ class AlertBook:
         firing = [entry.firing for entry in self._entries.values() if not entry.resolved]
         return tuple(sorted(firing, key=lambda f: (f.starts_at, fingerprint(f.labels))))
 
-    def doubtful(self, now: float) -> tuple[Firing, ...]:
-        """Alerts that fired and are said to be resolved, with no heartbeat since to confirm it.
-
-        Alertmanager resolves by itself what a dead Prometheus tells no more, up to a heartbeat
-        before the Watchdog is missed: so only one that comes that much later confirms it.
-        """
+    def ended(self, now: float) -> tuple[Ended, ...]:
+        """The alerts that fired and are said to be resolved, for as long as that is remembered."""
         self._drop_unheard(now)
-        return tuple(e.firing for e in self._entries.values() if self._is_doubtful(e))
-
-    def _is_doubtful(self, entry: _Entry) -> bool:
-        beat = self._heartbeat_at
-        return entry.ended_at is not None and (
-            beat is None or beat - entry.ended_at < self._heartbeat_s
+        return tuple(
+            Ended(entry.firing, entry.ended_at, self._is_confirmed(entry.ended_at))
+            for entry in self._entries.values()
+            if entry.ended_at is not None
         )
+
+    def _is_confirmed(self, ended_at: float) -> bool:
+        beat = self._heartbeat_at
+        return beat is not None and beat - ended_at >= self._heartbeat_s
 
     def heartbeat_age(self, now: float) -> float | None:
         """Seconds since the Watchdog was last heard; None before the first."""
@@ -182,7 +200,8 @@ class AlertBook:
     def _hear(self, firing: Firing, resolved: bool, now: float) -> bool:
         """Whether this changed what fires."""
         if firing.alert == AlertName.WATCHDOG:
-            self._heartbeat_at = self._heartbeat_at if resolved else now
+            if not resolved:
+                self._heartbeat_at, self.beats_since = now, firing.starts_at
             return False
         key = fingerprint(firing.labels)
         known = self._entries.get(key)

@@ -72,7 +72,8 @@ class Orders:
         """Hold a resident at a level; the engine follows within a moment."""
         await self._admit(order.leader_epoch, order.resident)
         if self._plane.levels.order(order):
-            self._plane.note_change(order.resident, f"level by {order.actor}: {order.reason}")
+            why = f"{order.reason}; {order.evidence}" if order.evidence else order.reason
+            self._plane.note_change(order.resident, f"level by {order.actor}: {why}")
 
     async def drain(self, name: Name, order: DrainOrder) -> DrainReport:
         """Empty a resident that has no weight of what is in flight.

@@ -19,7 +19,7 @@ from rollout.ledger import Ledger
 
 WATCH = "alerts"  # who journals
 RETRY_S = 1.0  # until a journal that could not be written is tried again
-MOST_NEWS = 500  # that wait for the journal: the newest
+MOST_NEWS = 10_000  # that wait for the journal: the newest
 
 log = logging.getLogger(__name__)
 
@@ -74,15 +74,13 @@ class AlertWatch:
         self._due = evaluation.due
         # Of the rules over tables alone: an idle stack has no traffic pending most of the time.
         waits = [each for each in self.pending if each.alert in self._of_tables]
-        self._untold.extend(self._news.of(self.firing, waits, wall, known=self.watched))
-        if self._untold:
-            self._has_news.set()
+        self._keep(self._news.of(self.firing, waits, wall, known=self.watched))
         return self.firing if self.watched else None
 
     def pause_s(self, began: float, slow_s: float, fast_s: float) -> float:
         """How long after `began` (monotonic seconds) the next look should be. Soon where the
         evaluator here decides, and no later than an alert is due that is pending there."""
-        if self._source is Source.PROMETHEUS:
+        if self._source is Source.PROMETHEUS or not self.watched:
             return slow_s
         soon_s = min(slow_s, fast_s)
         return soon_s if self._due is None else max(0.0, min(soon_s, self._due - began))
@@ -110,6 +108,15 @@ class AlertWatch:
             except StaleLeader as err:
                 log.warning("no more news is journalled here: %s", err)
                 return  # who leads is for the lease to say
+
+    def _keep(self, news: tuple[AlertNews, ...]) -> None:
+        """Until it is journalled."""
+        too_many = len(self._untold) + len(news) - MOST_NEWS
+        if too_many > 0:
+            log.error("the oldest %d news of alerts are never journalled: too many wait", too_many)
+        self._untold.extend(news)
+        if self._untold:
+            self._has_news.set()
 
     def _note_source(self, source: Source) -> None:
         if source is not self._source:

@@ -150,7 +150,8 @@ class LadderKeeper:
             log.warning("the freeze is not journalled yet: %s", err)
 
     def _note(self, resident: ResidentStatus, tables: Tables | None) -> None:
-        load = load_of(resident.version, tables, resident.busy_share)
+        enough = self._lines.latency.min_count
+        load = load_of(resident.version, tables, resident.busy_share, enough)
         history = self._history(resident.version)
         self._histories[resident.version] = history.noted(self._wall(), load)
 

@@ -13,9 +13,11 @@ from alerts.firing import Firing, Source
 from alerts.ladder import Move
 from alerts.receiver import AlertBook, Received
 from monitors import catalog
+from monitors.cardinality import OPEN
 from monitors.exposition import Exposition
 from monitors.journal import Journal, JournalUnwritable, LeaderLease, StaleLeader
 from monitors.labels import Action, Phase
+from monitors.metric import Label
 from redline.control.alert_watch import AlertWatch
 from redline.control.api import ControlStatus
 from redline.control.ladder_keeper import LadderKeeper
@@ -52,6 +54,7 @@ class ControlPlane:
         self._dataplane = HttpDataPlane(self._client, settings.token)
         self._phases_shown: set[Phase] = set()
         self._counted: Progress | None = None
+        self._counted_of: list[str] = []  # versions whose moves are shown, the latest last
         self._rolling: asyncio.Task[None] | None = None
         self.leader_epoch: int | None = None
         self.watch: AlertWatch | None = None
@@ -239,7 +242,12 @@ class ControlPlane:
             log.warning("%s asks for a rollback: %s", alert.alert, err)
 
     def _moved(self, move: Move) -> None:
-        self.exposition.counter(catalog.TRANSITIONS).inc(move.version, move.part)
+        """Count it. Of more versions than may be shown, the ones that moved last are."""
+        counter = self.exposition.counter(catalog.TRANSITIONS)
+        self._counted_of = [v for v in self._counted_of if v != move.version] + [move.version]
+        while len(self._counted_of) > OPEN[Label.VERSION]:
+            counter.forget(self._counted_of.pop(0))
+        counter.inc(move.version, move.part)
 
     def _changed(self, status: RolloutStatus) -> None:
         shown = self.exposition.gauge(catalog.ROLLOUT_PHASE)

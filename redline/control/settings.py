@@ -25,7 +25,7 @@ class ControlSettings(BaseModel):
     leader_ttl_s: Annotated[float, Field(gt=0.0)] = 5.0
     tick_s: Annotated[float, Field(gt=0.0)] = 1.0
     # Between two looks at the tables where nobody else evaluates them.
-    evaluation_s: Annotated[float, Field(gt=0.0)] = 0.25
+    evaluation_s: Annotated[float, Field(gt=0.0)] = 0.2
 
     @property
     def policy(self) -> Policy:

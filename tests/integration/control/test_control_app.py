@@ -173,3 +173,29 @@ async def test_the_journal_is_served_in_bounds_whatever_is_in_it(
         assert lines[1]["story"] == '{"old":"form"}'
         for newest in (0, -1, 1_000_000):
             assert (await client.get(f"/api/journal?newest={newest}")).status_code == 422
+
+
+async def test_a_level_is_held_by_hand_over_http_and_told_in_the_journal(
+    client: httpx.AsyncClient, office: Office
+) -> None:
+    async with in_office(office):
+        await until(lambda: office.plane.keeper is not None and office.plane.keeper.status())
+        wish = {"resident": "b", "classes": ["batch"], "parts": {"media": 2}, "for_s": 60.0}
+        held = await order(client, "/api/ladder/set", **wish, reason="a fair")
+        assert held.status_code == 200, held.text
+        (ladder,) = [
+            each
+            for each in (await client.get("/api/status")).json()["ladders"]
+            if each["resident"] == "b"
+        ]
+        assert ladder["apart"]["batch"]["media"] == 2
+        assert ladder["override"]["actor"] == "ann"
+        for wrong, status in (({"parts": {"kv": 1}}, 409), ({"parts": {"media": "low"}}, 422)):
+            refused = await order(client, "/api/ladder/set", **{**wish, **wrong}, reason="")
+            assert refused.status_code == status
+        assert (await order(client, "/api/ladder/clear", resident="b")).json()["override"] is None
+        stories = [line["story"] for line in (await client.get("/api/journal")).json()]
+    assert stories[-2:] == [
+        "v1: media at 160x160+8k for batch sessions by hand for 60 s (a fair)",
+        "v1: held by hand no longer (cleared)",
+    ]

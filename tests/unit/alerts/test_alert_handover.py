@@ -38,9 +38,11 @@ class World:
         self.decided = frozenset(TAKES_S)
         self.watched = True
         self.beats = True
+        self.starts_at = "2026-01-01T00:00:00Z"
 
     def hear(self, name: str, status: str = "firing") -> None:
-        self.book.receive(webhook(name, "v1", status), self.now)
+        body = webhook(name, "v1", status).replace(b"2026-01-01T00:00:00Z", self.starts_at.encode())
+        self.book.receive(body, self.now)
 
     def look(self) -> dict[str, Firing]:
         evaluation = Evaluation(self.here, (), self.watched, self.decided, None)
@@ -141,16 +143,39 @@ def test_an_end_that_both_agree_on_is_one_at_once():
     assert CACHE not in world.look()
 
 
-def test_an_end_that_heartbeats_confirm_is_believed_against_the_evaluator():
+def test_an_end_that_the_evaluator_does_not_see_counts_once_it_would_have_fired_anew():
+    """A Prometheus that was restarted, and never silent for long, has forgotten what fired."""
     world = World()
     world.settled()
     world.here = (here(CACHE),)
+    world.hear(CACHE)
+    looks = world.seconds(2)
+    world.hear(CACHE, "resolved")
+    looks += world.seconds(TAKES_S[CACHE] - 10)
+    one(looks, CACHE)
+    assert CACHE not in world.seconds(20)[-1]
+
+
+def test_an_end_that_heartbeats_confirm_is_believed_where_the_evaluator_cannot_tell():
+    world = World()
+    world.settled()
+    world.decided = frozenset()
     world.hear(CACHE)
     world.seconds(2)
     world.hear(CACHE, "resolved")
     looks = world.seconds(2 * LINES.heartbeat_s + 1)
     assert CACHE in looks[0]
     assert CACHE not in looks[-1]
+
+
+def test_a_restarted_prometheus_leaves_what_it_has_not_watched_to_the_evaluator():
+    world = World()
+    world.settled()
+    world.here = (here(CACHE),)
+    assert CACHE not in world.look()
+    world.starts_at = "2026-01-01T00:10:00Z"
+    world.seconds(6)
+    assert CACHE in world.look()
 
 
 def test_what_is_not_evaluated_here_is_shown_for_as_long_as_the_book_has_it():

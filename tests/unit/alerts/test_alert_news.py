@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.firing import Firing, Source
-from alerts.news import PENDING_AGAIN_S, News
+from alerts.news import FIRING_AGAIN_S, PENDING_AGAIN_S, News
 from monitors.labels import Action
 
 
@@ -42,7 +42,16 @@ def test_a_firing_that_goes_on_is_told_once_and_so_is_its_end():
 def test_one_that_ended_and_fires_again_between_two_looks_is_another():
     desk = Desk()
     desk.look([alert(starts_at=1.0)])
+    desk.wall += FIRING_AGAIN_S
     assert desk.look([alert(starts_at=9.0)]) == [("RedlineX", "firing")]
+
+
+def test_one_that_fires_and_ends_by_the_second_does_not_fill_the_journal():
+    desk = Desk()
+    told = [desk.look([alert(starts_at=second)] if second % 2 else []) for second in range(600)]
+    assert sum(map(len, told)) <= 2 * 600 / FIRING_AGAIN_S + 2
+    desk.wall += FIRING_AGAIN_S
+    assert desk.look([alert(starts_at=700)])[-1:] == [("RedlineX", "firing")]
 
 
 def test_what_nobody_can_see_has_not_ended():
@@ -75,11 +84,15 @@ firings = st.lists(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(firings, st.booleans()), max_size=30))
-def test_the_news_alone_say_what_fires_wherever_that_is_known(looks: list):
+@given(st.lists(st.tuples(firings, st.booleans(), st.sampled_from([0.0, 20.0])), max_size=30))
+def test_the_news_alone_say_what_fires_or_did_within_the_last_seconds(looks: list):
     desk, fires = Desk(), set[str]()
-    for firing, known in looks:
+    for firing, known, pause in looks:
+        desk.wall += pause
         for name, state in desk.look(firing, known=known):
             (fires.discard if state == "resolved" else fires.add)(name)
+        now = {each.alert for each in firing}
         if known:
-            assert fires == {each.alert for each in firing}
+            assert fires <= now, "told as firing, and it is known that it does not"
+        if known and pause > FIRING_AGAIN_S:
+            assert fires == now

@@ -127,6 +127,14 @@ def test_what_alertmanager_no_longer_repeats_expires(book: AlertBook):
     assert book.firing(3 * LINES.repeat_s) == ()
 
 
+def test_an_alert_outlives_the_silence_however_often_it_is_repeated():
+    """Else it would end before anybody takes over who could tell that it goes on."""
+    lines = AlertLines(repeat_s=2.0)
+    book = AlertBook(lines)
+    book.receive(body(entry()), 0.0)
+    assert len(book.firing(lines.heartbeat_silence_s + 10)) == 1
+
+
 def test_repeats_keep_it_firing(book: AlertBook):
     for repeat in range(10):
         book.receive(body(entry()), repeat * LINES.repeat_s)
@@ -267,30 +275,42 @@ def beat() -> bytes:
     return body(entry(name=AlertName.WATCHDOG, action=Action.NONE))
 
 
-def test_an_end_is_doubtful_until_a_heartbeat_a_while_later_confirms_it(book: AlertBook):
+def test_an_end_is_confirmed_by_a_heartbeat_a_while_later(book: AlertBook):
     """Alertmanager resolves by itself what a dead Prometheus no longer tells."""
     book.receive(beat(), 0.0)
     book.receive(body(entry()), 1.0)
-    assert book.doubtful(1.0) == ()
+    assert book.ended(1.0) == ()
     book.receive(body(entry("resolved")), 2.0)
     book.receive(beat(), 2.0 + LINES.heartbeat_s - 0.1)
     book.receive(body(entry("resolved")), 6.0)
-    assert [firing.alert for firing in book.doubtful(8.0)] == [AlertName.LATENCY_DEGRADE]
+    (ended,) = book.ended(8.0)
+    assert (ended.firing.alert, ended.at) == (AlertName.LATENCY_DEGRADE, 2.0)
+    assert not ended.confirmed
     book.receive(beat(), 2.0 + LINES.heartbeat_s)
-    assert book.doubtful(8.0) == ()
+    assert book.ended(8.0)[0].confirmed
 
 
-def test_an_alert_that_never_fired_here_is_not_doubted(book: AlertBook):
+def test_an_alert_that_never_fired_here_has_not_ended(book: AlertBook):
     book.receive(body(entry("resolved")), 0.0)
-    assert book.doubtful(0.0) == ()
+    assert book.ended(0.0) == ()
 
 
-def test_one_that_fires_again_is_no_more_doubted(book: AlertBook):
+def test_one_that_fires_again_has_not_ended(book: AlertBook):
     book.receive(body(entry()), 0.0)
     book.receive(body(entry("resolved")), 1.0)
     book.receive(body(entry(start_s=60)), 2.0)
-    assert book.doubtful(2.0) == ()
+    assert book.ended(2.0) == ()
     assert len(book.firing(2.0)) == 1
+
+
+def test_a_watchdog_says_since_when_it_beats(book: AlertBook):
+    assert book.beats_since is None
+    book.receive(beat(), 0.0)
+    first = book.beats_since
+    book.receive(body(entry(start_s=60, name=AlertName.WATCHDOG, action=Action.NONE)), 1.0)
+    assert book.beats_since is not None
+    assert first is not None
+    assert book.beats_since - first == pytest.approx(60)
 
 
 def test_fields_that_a_later_alertmanager_adds_are_passed_over(book: AlertBook):

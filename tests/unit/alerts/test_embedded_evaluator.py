@@ -1,5 +1,6 @@
 """The evaluator that stands in for Prometheus: its comparisons, its states, its windows."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from monitors.tables import Tables, lines_shown, windows
 
 LINES = RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count=20))
 WALL = 1_800_000_000.0
+ROOT = Path(__file__).parents[3]
 
 
 def resident(name: str, state: ResidentState, weight: int, version: str = "") -> ResidentStatus:
@@ -320,6 +322,11 @@ def test_every_alert_is_evaluated_here_or_it_is_said_why_not():
     evaluated = set(Clock().evaluator.watched)
     assert evaluated.isdisjoint(PROMETHEUS_ONLY)
     assert evaluated | set(PROMETHEUS_ONLY) == {alert.name for alert in alerts(make(LINES))}
+
+
+def test_the_runbook_says_which_alerts_nobody_evaluates_without_prometheus():
+    page = (ROOT / "docs/runbooks" / AlertName.WATCHDOG.page).read_text()
+    assert [name for name in PROMETHEUS_ONLY if f"`{name}`" not in page] == [AlertName.WATCHDOG]
 
 
 # ---------------------------------------------------------------- when to take over

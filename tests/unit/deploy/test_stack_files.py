@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from alerts import rules
+from alerts import policy, rules
 from dashboards import build, page
 from monitors.logs import FIELDS
 from redline import up
@@ -53,6 +53,13 @@ def test_prepare_gives_both_planes_the_same_token_and_settings_that_they_accept(
     assert len(token) >= 32
     assert runtime.control_token == control.token == token
     assert stat.S_IMODE((state / "runtime.json").stat().st_mode) == 0o600
+
+
+def test_both_planes_read_the_same_policy_and_what_ships_changes_nothing(tmp_path: Path) -> None:
+    state, _ = run_prepare(tmp_path)
+    assert policy.load(state / "redline.yaml") == policy.load(None)
+    for plane in ("runtime", "control"):
+        assert "--lines redline.yaml" in " ".join(SERVICES[plane]["command"])
 
 
 def test_prepare_a_second_time_changes_nothing(tmp_path: Path) -> None:

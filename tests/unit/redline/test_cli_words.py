@@ -1,5 +1,6 @@
 """The command line's own words: help, durations, sentences for mistakes."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,11 @@ from typer.testing import CliRunner
 
 from redline.cli import app
 from redline.operate import parse_duration
+from redline.settings import Stack
 from tests.support.ports import free_ports
 
 run = CliRunner().invoke
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,7 @@ def test_help_names_every_command() -> None:
         "dry-run",
         "rollout",
         "generate",
+        "maintenance",
         "eval",
         "calibrate",
     ):
@@ -87,3 +91,70 @@ def test_a_wrong_key_in_redline_yaml_is_named(tmp_path: Path) -> None:
     result = run(app, ["up", "--lines", str(lines), "--state-dir", str(tmp_path)])
     assert result.exit_code == 2
     assert "cache.hit_rate_flor" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rules: {RedlineFaultRate: {enabled: false}}", "a rollback cannot be switched off"),
+        ("rules: {RedlineLatencyDegrade: {when: [p99_s > 0.4]}}", "compare over_share"),
+        ("maintenance: [{days: [sunday]}]", "maintenance.0.from"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_stops_up_and_generate(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    lines = tmp_path / "redline.yaml"
+    lines.write_text(text)
+    for command in (["up", "--state-dir", str(tmp_path)], ["generate", "--root", str(tmp_path)]):
+        result = run(app, [*command, "--lines", str(lines)])
+        assert result.exit_code == 2
+        assert says in result.output
+        assert str(lines) in result.output
+
+
+def test_generate_writes_a_policy_of_ones_own_below_any_root(tmp_path: Path) -> None:
+    for folder in ("docs/runbooks", "dashboards/json"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    lines = tmp_path / "redline.yaml"
+    lines.write_text("rules: {RedlineCacheBelowFloor: {when: [hit_rate < 0.7], for: 45s}}")
+    result = run(app, ["generate", "--root", str(tmp_path), "--lines", str(lines)])
+    assert result.exit_code == 0, result.output
+    rules = (tmp_path / "deploy/prometheus/rules.yml").read_text()
+    assert "version:redline_kv_residency:ratio < 0.7\n" in rules
+    head = (tmp_path / "docs/runbooks/redline-cache-below-floor.md").read_text()
+    assert "| held for | 45s |" in head
+    assert '"value": 0.7' in (tmp_path / "dashboards/json/oncall.json").read_text()
+
+
+def test_a_rule_without_its_page_is_named_by_generate(tmp_path: Path) -> None:
+    for folder in ("docs/runbooks", "dashboards/json"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    lines = tmp_path / "redline.yaml"
+    lines.write_text(
+        "rules: {Own: {table: cache, when: [hit_rate < 0.5], for: 0s, severity: page, "
+        "action: none, runbook: own.md, summary: own}}"
+    )
+    result = run(app, ["generate", "--root", str(tmp_path), "--lines", str(lines)])
+    assert result.exit_code == 2
+    assert "own.md: there is no such page" in result.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--for", "soon"], "--for: 'soon' is not a duration"),
+        (["--for", "0s"], "--for: give a time above 0"),
+        (["--for", "2h"], "--reason: say why"),
+        ([], "this stack has no Alertmanager"),
+        (["--end"], "this stack has no Alertmanager"),
+    ],
+)
+def test_a_maintenance_that_cannot_be_is_a_sentence(
+    tmp_path: Path, flags: list[str], says: str
+) -> None:
+    url = "http://127.0.0.1:9"
+    Stack(runtime_url=url, control_url=url, token="t").save(tmp_path)
+    result = run(app, ["maintenance", "--state-dir", str(tmp_path), *flags])
+    assert result.exit_code != 0
+    assert says in result.output

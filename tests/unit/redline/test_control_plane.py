@@ -1,6 +1,7 @@
 """The control plane of one process: how it takes, keeps and loses office, and what alerts start."""
 
 import asyncio
+import re
 import sqlite3
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from alerts.ladder import Move, Part
 from alerts.policy import AlertName
 from monitors.contract import DrainOrder, DrainReport
 from monitors.journal import JournalUnwritable, LeaderLease
@@ -178,6 +180,17 @@ async def test_a_new_leader_shows_the_phase_it_found_and_counts_no_rollback_twic
         assert 'redline_rollout_phase{phase="quarantined"} 1.0' in shown
         assert "redline_rollback_incomplete 0.0" in shown
         assert "redline_rollbacks_total 0.0" in shown
+
+
+async def test_the_moves_of_a_fifth_version_are_counted_and_end_no_control_plane(
+    tmp_path: Path, dataplane: SimDataPlane
+) -> None:
+    office = Office(tmp_path, dataplane)
+    for rung, version in enumerate(("v1", "v2", "v3", "v4", "v2", "v5")):
+        office.plane._moved(Move(at=0.0, version=version, part=Part.KV, rung=rung, reason=""))
+    shown = re.findall(r'transitions_total{part="kv",version="(v.)"} (\S+)', office.metrics())
+    assert shown == [("v2", "2.0"), ("v3", "1.0"), ("v4", "1.0"), ("v5", "1.0")]
+    await office.plane.close()
 
 
 # ---------------------------------------------------------------- rollback by alert

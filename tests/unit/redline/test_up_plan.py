@@ -5,9 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from monitors.redlines import RedLines
+from alerts.policy import make
+from monitors.redlines import FaultLines, RedLines
 from redline import up
+from redline.control.settings import ControlSettings
 from redline.settings import Ports, SettingsError, Stack, control_token, find_stack, token_path
 from runtime.model.shipped import SHIPPED
 from runtime.settings import RuntimeSettings, TraceSettings
@@ -179,3 +182,34 @@ def test_without_a_stack_the_error_says_how_to_start_one(
     monkeypatch.setenv("REDLINE_CONTROL_URL", "http://c")
     monkeypatch.setenv("REDLINE_TOKEN", "t")
     assert find_stack(tmp_path).runtime_url == "http://r"
+
+
+def test_a_policy_reaches_the_planes_and_what_prometheus_and_alertmanager_read(
+    tmp_path: Path,
+) -> None:
+    rules = {"RedlineCacheBelowFloor": {"for": "45s"}, "RedlineNoTraffic": {"enabled": False}}
+    window = {"days": ["sunday"], "from": "02:00", "to": "04:00", "reason": "backups"}
+    policy = make(RedLines(faults=FaultLines(rate=0.01)), rules, [window])
+    residents = tuple(
+        up.ResidentSpec(name=name, version=version, checkpoint=tmp_path)
+        for name, version in up.EMBEDDED_VERSIONS.items()
+    )
+    up.plan_children(replace(plan(tmp_path), policy=policy), residents, prometheus=True)
+    control = ControlSettings.model_validate_json((tmp_path / "control.json").read_bytes())
+    assert control.policy.rules == policy.rules
+    assert control.policy.machinery == policy.machinery
+    runtime = RuntimeSettings.model_validate_json((tmp_path / "runtime.json").read_bytes())
+    assert runtime.lines == control.lines == policy.lines
+    assert "for: 45s" in (tmp_path / "rules.yml").read_text()
+    assert "RedlineNoTraffic" not in (tmp_path / "rules.yml").read_text()
+    assert "maintenance-1" in (tmp_path / "alertmanager.yml").read_text()
+
+
+def test_a_control_plane_with_a_rule_that_cannot_be_does_not_start() -> None:
+    with pytest.raises(ValidationError, match="a rollback cannot be switched off"):
+        ControlSettings(
+            state_dir=Path(),
+            runtime_url="http://127.0.0.1:1",
+            token="t",
+            rules={"RedlineFaultRate": {"enabled": False}},
+        )
