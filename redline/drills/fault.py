@@ -25,7 +25,7 @@ from rollout.store import STATE_KIND
 ACTOR = "drill"
 WEIGHT = 50  # percent: A is judged within seconds
 CALLED = "called"
-_SPOKEN = Kind(workers=3, max_tokens=6, speech=True, clip=True)
+_SPOKEN = Kind(workers=2, max_tokens=6, speech=True, clip=True)
 _ON_TRIAL = (Phase.PREPARE, Phase.WARMUP, Phase.CANARY)
 _PREPARED_S = 60.0
 
