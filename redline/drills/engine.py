@@ -1,6 +1,6 @@
 """Drills of the ladder: an engine is made slow, or short of memory, and fidelity is lowered."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -98,35 +98,32 @@ def answered(stage: Stage, breach: Breach, version: str) -> tuple[Awaited, ...]:
             signs.held(breach.part, version),
         ),
     )
-    alerted = _by_prometheus if by_prometheus else _by_the_control_plane
-    return (seen, signs.breach(rule, version)), *alerted(bounds, rule, version), *acted
+    alerted = (
+        _by_prometheus(stage, rule, version) if by_prometheus else _here(bounds, rule, version)
+    )
+    return (seen, signs.breach(rule, version)), *alerted, *acted
 
 
-def _by_prometheus(bounds: Bounds, rule: Rule, version: str) -> tuple[Awaited, ...]:
-    name = rule.name
+def _by_prometheus(stage: Stage, rule: Rule, version: str) -> Iterator[Awaited]:
+    """Of Prometheus and Alertmanager only what is known to listen somewhere is asked."""
+    bounds, name, stack = stage.bounds, rule.name, stage.stack
+    fires_s = bounds.firing_s(rule.for_s)
+    if stack.prometheus_url is not None:
+        sees = Step(PENDING, f"Prometheus sees {name}", bounds.pending_s(), BREACH)
+        yield sees, signs.pending(name, version)
+    if stack.alertmanager_url is not None:
+        fires = Step(FIRING, f"{name} fires at Alertmanager", fires_s, BREACH)
+        yield fires, signs.firing(name, version)
     # Not after `firing`: where Prometheus was silent a while ago the control plane's own
     # evaluation has a say still, and may be first.
-    told_s = bounds.firing_s(rule.for_s) + bounds.webhook_s()
-    return (
-        (
-            Step(PENDING, f"Prometheus sees {name}", bounds.pending_s(), BREACH),
-            signs.pending(name, version),
-        ),
-        (
-            Step(FIRING, f"{name} fires at Alertmanager", bounds.firing_s(rule.for_s), BREACH),
-            signs.firing(name, version),
-        ),
-        (
-            Step(WEBHOOK, "the control plane is told", told_s, BREACH),
-            signs.heard(name, version),
-        ),
-    )
+    told = Step(WEBHOOK, "the control plane is told", fires_s + bounds.webhook_s(), BREACH)
+    yield told, signs.heard(name, version)
 
 
-def _by_the_control_plane(bounds: Bounds, rule: Rule, version: str) -> tuple[Awaited, ...]:
+def _here(bounds: Bounds, rule: Rule, version: str) -> Iterator[Awaited]:
     what = f"{rule.name} fires, by the control plane's own rules"
     fires = Step(FIRING, what, bounds.firing_s(rule.for_s), BREACH)
-    return ((fires, signs.heard(rule.name, version)),)
+    yield fires, signs.heard(rule.name, version)
 
 
 def recover(stage: Stage, breach: Breach, version: str) -> None:
