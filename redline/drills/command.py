@@ -90,8 +90,10 @@ def _hold(name: DrillName, wishes: "Wishes", lines: Path | None, state_dir: Path
     try:
         with only_drill_in(state_dir, name), _mending_when_ended(), _telling(name) as teller:
             return hold_drill(name, stack, policy, wishes, teller)
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         fail("interrupted; what was broken is mended", INTERRUPTED)
+    except typer.Abort:
+        fail("nobody answers here: say --yes", CANNOT_RUN)
     except (Busy, CannotRun, ClientError, OSError) as err:
         fail(err, CANNOT_RUN)
 
