@@ -12,6 +12,7 @@ from monitors.metric import Label
 
 NEWS = "alert.news"  # the kind of a journal entry
 NewsState = Literal["pending", "firing", "resolved"]
+Labels = frozenset[tuple[str, str]]
 
 
 class Source(StrEnum):
@@ -38,13 +39,18 @@ class Firing(Wire, frozen=True):
         return f"{fingerprint(self.labels)}-{self.starts_at:.3f}"
 
     @property
-    def identity(self) -> "Identity":
-        """What both sources call the same alert; some labels only Prometheus knows (`instance`)."""
-        return tuple(self.labels.get(name) for name in _TELLING)
+    def all_labels(self) -> Labels:
+        """The labels as one value that can be looked up."""
+        return frozenset(self.labels.items())
+
+    @property
+    def identity(self) -> Labels:
+        """What both sources call the same alert of those that both evaluate: Prometheus may know
+        more labels, of where it scraped and of itself."""
+        return frozenset(item for item in self.labels.items() if item[0] in _TELLING)
 
 
-Identity = tuple[str | None, ...]
-_TELLING = ("alertname", Label.VERSION.value, Label.MILESTONE.value, Label.TABLE.value)
+_TELLING = frozenset({"alertname", Label.VERSION, Label.MILESTONE, Label.TABLE})
 
 
 class AlertNews(Wire, frozen=True):

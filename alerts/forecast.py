@@ -3,9 +3,11 @@
 import math
 from dataclasses import dataclass, field
 
+from monitors.cache_table import GB
 from monitors.contract import MediaRung, Wire
+from monitors.latency_table import LatencyRow
 from monitors.redlines import LadderLines, RedLines
-from monitors.tables import Tables
+from monitors.tables import Lines, Tables
 
 SPAN_S = 10.0  # of a busy hour, the highest load of each such span is remembered
 _HOUR_S = 3600.0
@@ -46,33 +48,41 @@ class Load(Wire, frozen=True):
         return ", ".join(form.format(value) for form, value in known if value is not None)
 
 
-def load_of(version: str, tables: Tables | None, busy_share: float | None, min_count: int) -> Load:
-    """What the tables and the engine's busy share say of a version now. Of fewer than `min_count`
-    requests there is no p99: of so few the rule itself says nothing."""
+def load_of(
+    version: str,
+    tables: Tables | None,
+    min_count: int,
+    *,
+    busy_share: float | None = None,
+    native_bytes: int | None = None,
+) -> Load:
+    """What the tables say of a version now, and its engine of its work and its live KV. Of fewer
+    than `min_count` requests there is no p99: of so few the rule itself says nothing."""
+    native_gb = None if native_bytes is None else native_bytes / GB
     if tables is None:
-        return Load(busy_share=busy_share)
+        return Load(busy_share=busy_share, native_gb=native_gb)
     rows = [row for row in tables.latency if row.version == version and row.requests]
-    told = [row for row in rows if row.requests >= min_count]
     held = next((row for row in tables.cache_summary if row.version == version), None)
-    late = [
-        tables.lines.degrade_s  # those that hang have no latency yet
-        for row in told
-        if row.over_share is not None and row.over_share > tables.lines.degrade_exceedance
-    ]
-    p99s = [row.p99_s for row in told if row.p99_s is not None]
+    p99s = [_p99(row, tables.lines) for row in rows if row.requests >= min_count]
     return Load(
-        p99_s=max(p99s + late, default=None),
+        p99_s=max((p99_s for p99_s in p99s if p99_s is not None), default=None),
         busy_share=busy_share,
         per_s=max((row.requests for row in rows), default=0) / tables.windows.latency_s,
         live_gb=None if held is None else held.gpu_mem_gb,
-        native_gb=None if held is None else held.native_gb,
+        native_gb=native_gb,
     )
+
+
+def _p99(row: LatencyRow, lines: Lines) -> float | None:
+    """Requests that hang have no latency yet: they are as late as the line at least."""
+    hang = row.over_share is not None and row.over_share > lines.degrade_exceedance
+    return max(row.p99_s or 0.0, lines.degrade_s) if hang else row.p99_s
 
 
 # ---------------------------------------------------------------- what was
 @dataclass(frozen=True)
 class History:
-    """The loads of a version: the newest, and the highest of each span of the last hours."""
+    """The loads of a version: the newest, and the highest of each span of the last hour."""
 
     at: float | None = None
     newest: Load = field(default_factory=Load)

@@ -5,13 +5,13 @@ Until then what the other one says goes on, so that no change of source drops a 
 second one of it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from alerts.evaluator import Evaluation, prometheus_is_silent
-from alerts.firing import Firing, Identity, Source
+from alerts.firing import Firing, Labels, Source
 from alerts.receiver import AlertBook, Ended, keep_s
 from monitors.redlines import AlertLines
 
@@ -42,7 +42,7 @@ class Handover:
         self._hold_s = keep_s(lines)
         self._back_since: float | None = None  # since when Prometheus beats; None: it is silent
         self._beats_since: float | None = None
-        self._last: dict[Identity, _Last] = {}
+        self._last: dict[Labels, _Last] = {}
 
     def source(self, now: float) -> Source:
         """Who is asked first."""
@@ -57,13 +57,10 @@ class Handover:
         elif self._back_since is None or beats_since != self._beats_since:
             self._back_since = now  # it is back, or another one that knows no more than that
         self._beats_since = beats_since
-        held = {each.identity: each for each in self._held(evaluation, now)}
-        said = {each.identity: each for each in self._said(evaluation, now)}
+        said = {self._key(each): each for each in self._said(evaluation, now)}
+        held = {self._key(each): each for each in self._held(evaluation, now)}
         self._last = {
-            key: _Last(
-                self._as_known(key, each), each, now if key in said else self._said_at(key, now)
-            )
-            for key, each in {**held, **said}.items()
+            key: self._noted(key, each, key in said, now) for key, each in {**held, **said}.items()
         }
         shown = (last.shown for last in self._last.values())
         return tuple(sorted(shown, key=lambda each: (each.starts_at, each.alert)))
@@ -75,36 +72,43 @@ class Handover:
         told = self._book.firing(now)
         if self._back_since is None:
             return (*(f for f in told if f.alert not in self._takes_s), *evaluation.firing)
-        beating_s = now - self._back_since
-        return (*(f for f in evaluation.firing if beating_s < self._takes_s[f.alert]), *told)
+        early = (f for f in evaluation.firing if not self._prometheus_had_time(f, now))
+        return (*early, *told)
+
+    def _prometheus_had_time(self, firing: Firing, now: float) -> bool:
+        """Whether, by its heartbeats, it has watched for long enough to have fired it."""
+        age_s = self._book.heartbeat_age(now)
+        if age_s is None or self._back_since is None:
+            return False
+        return now - age_s - self._back_since >= self._takes_s[firing.alert]
 
     def _held(self, evaluation: Evaluation, now: float) -> Iterable[Firing]:
-        """What fired and was not seen to end: nobody who says that it does not could yet tell."""
-        ended = self._book.ended(now) if self._prometheus else ()
+        """What fired and was not seen to end: the tables show it still, or cannot tell yet."""
+        ended = self._ended(now)
         if self._back_since is not None:
-            here = {each.identity for each in evaluation.firing}
-            return [e.firing for e in ended if self._is_rumour(e, here, evaluation, now)]
+            here = (f for f in evaluation.firing if self._key(f) in self._last)
+            rumours = (e.firing for e in ended if not e.confirmed)
+            return (*here, *(f for f in rumours if self._is_undecided(f, evaluation)))
         told = self._book.firing(now) if self._prometheus else ()
         fired = [last.said for last in self._last.values() if now - last.said_at < self._hold_s]
         known = (*(e.firing for e in ended), *told, *fired)
         return [f for f in known if self._is_undecided(f, evaluation)]
 
-    def _is_rumour(
-        self, ended: Ended, here: Collection[Identity], evaluation: Evaluation, now: float
-    ) -> bool:
-        """Whether an end may be one that Alertmanager, or an empty window, made of silence."""
-        if ended.firing.identity in here:
-            return now - ended.at < self._takes_s[ended.firing.alert]
-        return self._is_undecided(ended.firing, evaluation) and not ended.confirmed
+    def _ended(self, now: float) -> tuple[Ended, ...]:
+        return self._book.ended(now) if self._prometheus else ()
 
-    def _said_at(self, key: Identity, now: float) -> float:
+    def _noted(self, key: Labels, firing: Firing, is_said: bool, now: float) -> _Last:
         last = self._last.get(key)
-        return now if last is None else last.said_at
+        said_at = now if is_said or last is None else last.said_at
+        return _Last(self._as_known(key, firing), firing, said_at)
+
+    def _key(self, firing: Firing) -> Labels:
+        return firing.identity if firing.alert in self._takes_s else firing.all_labels
 
     def _is_undecided(self, firing: Firing, evaluation: Evaluation) -> bool:
         return firing.alert in self._takes_s and firing.alert not in evaluation.decided
 
-    def _as_known(self, key: Identity, said: Firing) -> Firing:
+    def _as_known(self, key: Labels, said: Firing) -> Firing:
         """The same firing goes on, by its first name, where only its source has changed."""
         last = self._last.get(key)
         if last is None:

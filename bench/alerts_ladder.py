@@ -183,7 +183,7 @@ class WithForecast:
 
     def rung(self, firing: Firings, tables: Tables, busy_share: float) -> MediaRung:
         """One tick."""
-        load = load_of(VERSION, tables, busy_share, LINES.latency.min_count)
+        load = load_of(VERSION, tables, LINES.latency.min_count, busy_share=busy_share)
         self._history = self._history.noted(tables.wall, load)
         decision = decide(self._ladder, firing, self._history, tables.wall, LINES)
         self._ladder = decision.ladder
@@ -207,7 +207,7 @@ class DeadBand:
 
     def rung(self, firing: Firings, tables: Tables, busy_share: float) -> MediaRung:
         """One tick."""
-        p99_s = load_of(VERSION, tables, busy_share, LINES.latency.min_count).p99_s
+        p99_s = load_of(VERSION, tables, LINES.latency.min_count, busy_share=busy_share).p99_s
         recovered = p99_s is None or p99_s < _RECOVERED * LINES.latency.degrade_s
         rested = tables.wall - self._since >= LINES.ladder.dwell_s
         if _fires(firing) and (self._rung is MediaRung.FULL or rested):

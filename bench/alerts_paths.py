@@ -9,6 +9,7 @@ order comes to the data plane. Many versions breach, each once, at random times.
 import asyncio
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,6 +65,9 @@ def figures(*, quick: bool) -> list[Figure]:
 
 
 async def _path(prometheus: bool, quick: bool) -> list[Figure]:
+    if prometheus and not all(map(shutil.which, ("prometheus", "prometheus-alertmanager"))):
+        reason = "needs prometheus and prometheus-alertmanager: make debian"
+        return [unmeasured("breach to action, Prometheus path", reason, target=1.5)]
     gateway = Gateway(LINES, QUICK_VERSIONS if quick else VERSIONS)
     ports = free_ports(4)
     with tempfile.TemporaryDirectory() as state:

@@ -56,7 +56,6 @@ class CacheSummary(Wire, frozen=True):
     hit_rate: float | None  # weighted by attention mass
     gpu_mem_gb: float | None  # None: the engine cannot show what its pool holds
     reuse: str | None = None  # "on", or "off: " and why; None: the engine has not told
-    native_gb: float | None = None  # what is live, were none of it quantised; None: not told
 
 
 COUNTERS = (
@@ -102,22 +101,15 @@ class CacheTable:
         self._versions: dict[str, _Version] = {}
 
     def update(
-        self,
-        version: str,
-        cells: Iterable[CacheCell],
-        now: float,
-        reuse: str | None = None,
-        native_bytes: int | None = None,
+        self, version: str, cells: Iterable[CacheCell], now: float, reuse: str | None = None
     ) -> None:
-        """Take an engine's newest cells, all of them, and what it says of reuse and of its live
-        bytes were none quantised. Its counters go on from the last update; that they start again is
-        for `lost_sight` to say."""
+        """Take an engine's newest cells, all of them, and what it says of reuse. Its counters go on
+        from the last update; that they start again is for `lost_sight` to say."""
         by_key = {(cell.layer, cell.modality): cell for cell in cells}
         if version not in self._versions:
             self._versions[version] = _Version(version)
         self._versions[version].update(by_key, now, now - self._window_s)
         self._versions[version].reuse = reuse
-        self._versions[version].native_bytes = native_bytes
 
     def rows(self, now: float) -> tuple[CacheRow, ...]:
         """The table, by version, layer and modality."""
@@ -153,7 +145,6 @@ class _Version:
         nothing = np.zeros((0, len(COUNTERS)))
         self.newest = CellState(version, (), (), nothing)
         self.reuse: str | None = None
-        self.native_bytes: int | None = None
         self.in_sight = True
         self._counters = nothing
         self._history: deque[tuple[float, CellState]] = deque()
@@ -207,7 +198,6 @@ class _Version:
             hit_rate=_rate(hit, lookup),
             gpu_mem_gb=sum(map(_live_bytes_of, cells)) / GB if cells else None,
             reuse=self.reuse,
-            native_gb=None if self.native_bytes is None else self.native_bytes / GB,
         )
 
     def _advance(self, keys: tuple[Key, ...], counters: Totals) -> tuple[Totals, Totals]:

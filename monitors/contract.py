@@ -170,7 +170,8 @@ class ResidentStatus(Wire, frozen=True):
     """What the gateway knows of one resident now. `None` is unknown, never zero.
 
     `level` is that of interactive sessions, `apart` that of classes at another one. `busy_share`:
-    of the latency window, how much the engine worked.
+    of the latency window, how much the engine worked. `live_native_bytes`: what its live KV would
+    take, were none of it quantised by order.
     """
 
     name: Name
@@ -187,6 +188,7 @@ class ResidentStatus(Wire, frozen=True):
     detail: str = ""
     apart: dict[SessionClass, Level] = msgspec.field(default_factory=dict[SessionClass, Level])
     busy_share: float | None = None
+    live_native_bytes: Count | None = None
 
     def level_of(self, session_class: SessionClass) -> Level:
         """What sessions of a class are served at."""

@@ -196,13 +196,7 @@ class Book:
 
     def snapshot(self, version: str, snapshot: Snapshot) -> None:
         """An engine's newest numbers (table 1 and its scheduler)."""
-        self.cache.update(
-            version,
-            snapshot.cells,
-            self._clock(),
-            snapshot.reuse,
-            native_bytes=snapshot.live_native_bytes,
-        )
+        self.cache.update(version, snapshot.cells, self._clock(), snapshot.reuse)
         self.exposition.prepare()
         for counter, read in _ENGINE_COUNTERS:
             self.exposition.counter(counter).follow(read(snapshot), version)

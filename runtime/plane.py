@@ -187,6 +187,10 @@ class DataPlane:
         snapshot = self.snapshots.get(name)
         return snapshot.kv if snapshot is not None and self.is_ready(name) else None
 
+    def _live_native_bytes(self, name: Name) -> int | None:
+        snapshot = self.snapshots.get(name)
+        return snapshot.live_native_bytes if snapshot is not None and self.is_ready(name) else None
+
     def speech_audit(self, name: Name, voice: str) -> SpeechAudit:
         """For an answer of a ready resident in one of its voices. Raises `NotReady`."""
         ready = self.supervisors[name].ready
@@ -226,6 +230,7 @@ class DataPlane:
             detail=supervisor.detail or self._trouble.get(name, ""),
             apart=self.levels.apart(name),
             busy_share=self._busy[name].value if self.is_ready(name) else None,
+            live_native_bytes=self._live_native_bytes(name),
         )
 
     def note_change(self, name: Name, detail: str) -> None:

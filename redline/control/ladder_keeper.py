@@ -150,8 +150,13 @@ class LadderKeeper:
             log.warning("the freeze is not journalled yet: %s", err)
 
     def _note(self, resident: ResidentStatus, tables: Tables | None) -> None:
-        enough = self._lines.latency.min_count
-        load = load_of(resident.version, tables, resident.busy_share, enough)
+        load = load_of(
+            resident.version,
+            tables,
+            self._lines.latency.min_count,
+            busy_share=resident.busy_share,
+            native_bytes=resident.live_native_bytes,
+        )
         history = self._history(resident.version)
         self._histories[resident.version] = history.noted(self._wall(), load)
 

@@ -9,9 +9,10 @@ from alerts.alert import Alert
 from alerts.burn import Objective
 from alerts.compile import alerts
 from alerts.names import AlertName
+from alerts.policy import make
 from monitors.redlines import CacheLines, LatencyLines, RedLines
 from tests.rules import budgets, near_misses
-from tests.rules.scenarios import FEW, Scenario, promtool, written
+from tests.rules.scenarios import FEW, Run, Scenario, promtool, written
 
 ALERTS = {alert.name: alert for alert in alerts(FEW)}
 # Of these an absent series is the breach; the Watchdog beats always.
@@ -83,6 +84,38 @@ SCENARIOS = [scenario for run in [*RUNS, *budgets.runs()] for scenario in run.sc
 @pytest.mark.parametrize("name", AlertName)
 def test_every_alert_has_all_its_near_misses(name: AlertName):
     assert required(ALERTS[name]) - tried(SCENARIOS).get(name, set()) == set()
+
+
+# ---------------------------------------------------------------- a rule of one's own
+def test_a_rule_that_is_told_to_goes_on_firing_and_one_without_does_not(tmp_path: Path):
+    """`keep_firing_for` as Debian's Prometheus has it, on a rule that a user might add."""
+    own = {
+        "table": "faults",
+        "when": ["soft >= 5"],
+        "for": "3s",
+        "keep_firing_for": "10s",
+        "severity": "ticket",
+        "action": "none",
+        "runbook": "https://wiki.example/own",
+        "summary": "{value} soft on {version}",
+    }
+    policy = make(FEW.lines, {"Kept": own, "NotKept": {**own, "keep_firing_for": "0s"}})
+    firing = 'count by (alertname) (ALERTS{alertname=~"(Not)?Kept",alertstate="firing"})'
+    both = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in ("Kept", "NotKept")]
+    at = {12: [], 13: both, 19: both, 20: both[:1], 29: both[:1], 30: []}
+    scenario = {
+        "interval": "1s",
+        "input_series": [
+            {"series": 'redline_fault_window_faulted{version="a",mark="soft"}',
+             "values": "4x9 5x9 4x20"},
+            {"series": 'redline_served_requests_total{version="a"}', "values": "0+1x40"},
+        ],
+        "promql_expr_test": [
+            {"expr": firing, "eval_time": f"{second}s", "exp_samples": samples}
+            for second, samples in at.items()
+        ],
+    }  # fmt: skip
+    promtool(tmp_path, [Run([scenario])], policy)
 
 
 # ---------------------------------------------------------------- error budgets

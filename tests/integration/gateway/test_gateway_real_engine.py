@@ -68,6 +68,9 @@ async def test_a_clip_is_answered_found_again_and_gone_after_a_flush(
         faults = [e.body for e in gateway.bodies("fault", B)]
         assert [f for f in faults if f.detector is not Detector.PLAYOUT] == []  # type: ignore[union-attr]
 
+        (status,) = gateway.plane.observed().residents
+        assert status.live_native_bytes is not None, "it tells what its KV would take natively"
+
         assert cached(await ask(gateway, clip)) > 0
         flushed = await gateway.led("POST", f"/residents/{B}/flush", min_pool_epoch=5)
         assert flushed.json()["complete"], flushed.text

@@ -144,11 +144,11 @@ def test_a_load_is_of_one_version_and_its_slowest_first_output() -> None:
         table.observe("v1", Milestone.FIRST_AUDIO_PACKET, 0.3)
         table.observe("v2", Milestone.FIRST_TOKEN, 0.9)
     held = (
-        CacheSummary(version="v1", hit_rate=None, gpu_mem_gb=5.0, native_gb=9.0),
+        CacheSummary(version="v1", hit_rate=None, gpu_mem_gb=5.0),
         CacheSummary(version="v2", hit_rate=None, gpu_mem_gb=7.0),
     )
     tables = tables_of(table, 0.0, cache_summary=held)
-    assert load_of("v1", tables, 0.4, 60) == Load(
+    assert load_of("v1", tables, 60, busy_share=0.4, native_bytes=9_000_000_000) == Load(
         p99_s=0.3, busy_share=0.4, per_s=2.0, live_gb=5.0, native_gb=9.0
     )
 
@@ -158,7 +158,7 @@ def test_requests_that_hang_are_as_late_as_the_line_at_least() -> None:
     table = LatencyTable(LINES, clock=clock)
     for _ in range(10):
         table.overdue("v1", Milestone.FIRST_TOKEN)
-    load = load_of("v1", tables_of(table, 0.0), None, 10)
+    load = load_of("v1", tables_of(table, 0.0), 10)
     assert (load.p99_s, load.per_s) == (LINES.latency.degrade_s, pytest.approx(1 / 3))
 
 
@@ -166,14 +166,16 @@ def test_of_too_few_requests_there_is_no_p99_and_a_rate_all_the_same() -> None:
     table = LatencyTable(LINES, clock=Clock())
     for _ in range(30):
         table.observe("v1", Milestone.FIRST_TOKEN, 0.1)
-    assert load_of("v1", tables_of(table, 0.0), 0.2, 31) == Load(busy_share=0.2, per_s=1.0)
-    assert load_of("v1", tables_of(table, 0.0), 0.2, 30).p99_s == 0.1
+    assert load_of("v1", tables_of(table, 0.0), 31, busy_share=0.2) == Load(
+        busy_share=0.2, per_s=1.0
+    )
+    assert load_of("v1", tables_of(table, 0.0), 30).p99_s == 0.1
 
 
 def test_of_no_request_and_no_tables_nothing_is_known() -> None:
     clock = Clock()
     table = LatencyTable(LINES, clock=clock)
     table.observe("v1", Milestone.FIRST_TOKEN, 0.1)
-    assert load_of("v1", tables_of(table, 1_000.0), 0.0, 1).p99_s is None
-    assert load_of("v1", None, 0.3, 1) == Load(busy_share=0.3)
+    assert load_of("v1", tables_of(table, 1_000.0), 1).p99_s is None
+    assert load_of("v1", None, 1, busy_share=0.3) == Load(busy_share=0.3)
     assert Load().told() == ""
