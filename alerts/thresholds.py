@@ -19,10 +19,27 @@ def thresholds(policy: Policy) -> RedLines:
     column, that number. Of several rules on a column the first counts: those that ship are first.
     """
     own: dict[str, dict[str, object]] = {}
-    for rule in reversed(policy.rules):
+    for (section, figure), limits in _limits(policy).items():
+        own.setdefault(section, {})[figure] = limits[0]
+    return parse(own, "thresholds", policy.lines)
+
+
+def others(policy: Policy) -> dict[str, tuple[float, ...]]:
+    """The limits of the other rules on those columns, by the red line's dotted name."""
+    found = {".".join(name): limits for name, limits in _limits(policy).items()}
+    return {
+        name: more
+        for name, limits in found.items()
+        if (more := tuple(limit for limit in limits[1:] if limit != limits[0]))
+    }
+
+
+def _limits(policy: Policy) -> dict[tuple[str, str], list[float]]:
+    """Every rule's limits by the red line that is drawn there, in the order of the rules."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for rule in policy.rules:
         for condition in rule.conditions:
             drawn = _DRAWN.get((rule.table, condition.column.name))
             if drawn is not None:
-                section, figure = drawn
-                own.setdefault(section, {})[figure] = condition.limit
-    return parse(own, "thresholds", policy.lines)
+                found.setdefault(drawn, []).append(condition.limit)
+    return found

@@ -1,5 +1,7 @@
 """The on-call dashboard: is it broken, what do the three tables say, what did Redline do."""
 
+from collections.abc import Mapping
+
 from grafana_foundation_sdk.builders.common import TableSortByFieldState
 from grafana_foundation_sdk.models import dashboard
 
@@ -39,14 +41,14 @@ from monitors.redlines import RedLines
 UID = "redline-oncall"
 
 
-def build(lines: RedLines) -> dashboard.Dashboard:
-    """The page that whoever is woken opens first."""
+def build(lines: RedLines, others: Mapping[str, tuple[float, ...]]) -> dashboard.Dashboard:
+    """The page that whoever is woken opens first. `others`: as `dashboards.build.build_all`."""
     return page(
         UID,
         "Redline: on call",
         "Is it broken, what do the three tables say, and what has Redline done about it.",
         [
-            Row("Is it broken?", [*worst(lines), alerts(), who_serves()]),
+            Row("Is it broken?", [*worst(lines, others), alerts(), who_serves()]),
             Row("Three tables", [latency_table(lines), fault_table(lines), cache_table(lines)]),
             Row(
                 "What Redline did",
@@ -61,8 +63,12 @@ def build(lines: RedLines) -> dashboard.Dashboard:
 
 # ---------------------------------------------------------------- is it broken
 # This row looks at everything: a choice made below must not hide a breach.
-def worst(lines: RedLines) -> list[Panel]:
+def worst(lines: RedLines, others: Mapping[str, tuple[float, ...]]) -> list[Panel]:
     """The worst value of each red line over all versions."""
+
+    def also(name: str) -> tuple[float, ...]:
+        return others.get(name, ())
+
     cache, latency, faults = lines.cache, lines.latency, lines.faults
     first_packet = f'milestone="{Milestone.FIRST_AUDIO_PACKET}"'
     return [
@@ -72,21 +78,21 @@ def worst(lines: RedLines) -> list[Panel]:
             f"for {cache.hold_s:g} s, the pool is quantised (S4.1).",
             f"min({everything(recorded.HIT_RATE)})",
             SHARE,
-            above(cache.hit_rate_floor),
+            above(cache.hit_rate_floor, *also("cache.hit_rate_floor")),
         ),
         figure(
             "Most live KV memory",
             "Bytes of live device pages of the fullest pool; the other half of the cache rule.",
             f"max({everything(recorded.LIVE_BYTES_BY_VERSION)})",
             BYTES,
-            below(cache.gpu_mem_gb * 1e9),
+            below(cache.gpu_mem_gb * 1e9, *(gb * 1e9 for gb in also("cache.gpu_mem_gb"))),
         ),
         figure(
             f"First packets over {latency.first_packet_s * 1000:.0f} ms",
             f"The worst version's share; {latency.first_packet_exceedance:.0%} may be (S4.5).",
             f"max({everything(recorded.SLOW_SHARE, first_packet)})",
             SHARE,
-            below(latency.first_packet_exceedance),
+            below(latency.first_packet_exceedance, *also("latency.first_packet_exceedance")),
         ),
         figure(
             f"First outputs over {latency.degrade_s * 1000:.0f} ms",
@@ -94,7 +100,7 @@ def worst(lines: RedLines) -> list[Panel]:
             "(S4.2).",
             f"max({everything(recorded.OVERDUE_SHARE)})",
             SHARE,
-            below(latency.degrade_exceedance),
+            below(latency.degrade_exceedance, *also("latency.degrade_exceedance")),
         ),
         figure(
             "Worst fault rate",
@@ -102,7 +108,7 @@ def worst(lines: RedLines) -> list[Panel]:
             "the version is rolled back (S4.3).",
             f"max({everything(recorded.FAULT_RATE)})",
             SHARE,
-            below(faults.rate),
+            below(faults.rate, *also("faults.rate")),
         ),
         figure(
             "Versions ready",

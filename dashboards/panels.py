@@ -58,15 +58,16 @@ def now(expr: str, ref: str = "A") -> prometheus.Dataquery:
 
 
 # ---------------------------------------------------------------- limits
-def below(red: float, amber: float | None = None) -> dashboard_builders.ThresholdsConfig:
-    """Good is small: red from the red line upward, amber from `amber`."""
-    middle = [] if amber is None else [(amber, AMBER)]
+def below(red: float, *ambers: float) -> dashboard_builders.ThresholdsConfig:
+    """Good is small: red from the red line upward, amber from the least of `ambers`."""
+    middle = [(min(ambers), AMBER)] if ambers and min(ambers) < red else []
     return _steps([(None, GREEN), *middle, (red, RED)])
 
 
-def above(floor: float, comfort: float | None = None) -> dashboard_builders.ThresholdsConfig:
-    """Good is large: red under the floor, amber between it and `comfort`."""
-    rest = [(floor, GREEN)] if comfort is None else [(floor, AMBER), (comfort, GREEN)]
+def above(floor: float, *comforts: float) -> dashboard_builders.ThresholdsConfig:
+    """Good is large: red under the floor, amber between it and the highest of `comforts`."""
+    higher = max(comforts, default=floor)
+    rest = [(floor, AMBER), (higher, GREEN)] if higher > floor else [(floor, GREEN)]
     return _steps([(None, RED), *rest])
 
 

@@ -32,8 +32,10 @@ def write_all(root: Path, policy: "Policy") -> list[Path]:
     Raises `OSError`, and `ValueError` for an alert without a runbook page.
     """
     from alerts import generate as alerts
-    from alerts.thresholds import thresholds
+    from alerts.thresholds import others, thresholds
     from dashboards import build
 
     written = alerts.write_all(root, policy)
-    return written + build.write_all(root / "dashboards" / "json", thresholds(policy))
+    return written + build.write_all(
+        root / "dashboards" / "json", thresholds(policy), others(policy)
+    )

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from alerts.firing import Firing
-from alerts.names import slug
+from alerts.names import AlertName
 from alerts.promql import parse_duration as parse_duration
 from alerts.rules import RUNBOOKS
 from monitors.contract import KvRung, Level, MediaRung, Observed
@@ -53,7 +53,8 @@ def _print_alerts(console: Console, status: ControlStatus) -> None:
         console.print("firing: nothing")
     for alert in status.firing or ():
         console.print(f"[red]firing[/] {escape(_alert(alert))}")
-        console.print(f"  {RUNBOOKS}/{slug(alert.alert)}.md")
+        if alert.alert in set(AlertName):  # a rule of somebody's own has its page elsewhere
+            console.print(f"  {RUNBOOKS}/{AlertName(alert.alert).page}")
     for alert in status.pending:
         console.print(f"pending {escape(_alert(alert))}")
 

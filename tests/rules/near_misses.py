@@ -72,9 +72,9 @@ BREACHES = (
     ),
     Breach(
         AlertName.FAULT_RATE,
-        {RING: "100x90", FAULTED: "0x9 1x80", SERVED: "0+1x90"},
+        {RING: "10000x90", FAULTED: "0x9 51x80", SERVED: "0+1x90"},
         at=10,
-        cured={FAULTED: "0x9 1x9 0x60"},
+        cured={FAULTED: "0x9 51x9 50x60"},  # on the line
         over=20,
         needed=(RING, FAULTED, SERVED),
         window_s=60,

@@ -23,7 +23,7 @@ pytestmark = needs_prometheus
 EVALUATION_S = 1.0  # Prometheus'
 LOOK_S = 0.25  # the evaluator's
 STEP_S = 0.1
-RUN_S = 15.0
+RUN_S = 12.0
 # One evaluation step: by then Prometheus has looked again, at what it scraped shortly before.
 APART_S = EVALUATION_S + SCRAPE_S
 STALL_S = 0.75  # of a machine that others use too

@@ -107,7 +107,7 @@ lives = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(lives)
 def test_while_its_line_is_crossed_a_firing_goes_on_as_the_same_one(lives: list[tuple[int, int]]):
     world = World()
@@ -124,7 +124,7 @@ def test_while_its_line_is_crossed_a_firing_goes_on_as_the_same_one(lives: list[
     assert len({each.operation_id for (each,) in seen}) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(lives, st.integers(0, 400))
 def test_once_its_line_is_not_crossed_it_is_over_within_a_repeat(
     lives: list[tuple[int, int]], crossed_s: int

@@ -1,5 +1,6 @@
 """The policy: what ships, what a redline.yaml may change of it, and what it may not."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts import alert, wording
+from alerts.columns import COLUMNS
 from alerts.compile import alerts
 from alerts.names import AlertName
 from alerts.policy import DISPENSABLE, Policy, PolicyError, load, make
-from alerts.thresholds import thresholds
+from alerts.rule_text import RuleText
+from alerts.thresholds import others, thresholds
 from monitors.labels import Action, Milestone, Severity
 from monitors.metric import Table
 from monitors.redlines import CacheLines, LatencyLines, RedLines, RedLinesError
@@ -107,6 +110,14 @@ def test_single_fields_of_a_rule_are_changed_and_the_rest_stays(tmp_path: Path):
     drawn = thresholds(policy)
     assert (drawn.cache.hit_rate_floor, drawn.cache.gpu_mem_gb) == (0.7, 40.0)
     assert policy.lines.cache.hit_rate_floor == 0.85  # what verdicts go by
+
+
+def test_the_limits_of_further_rules_on_a_column_are_known_to_panels():
+    notice = {**SOFT, "when": ["rate > 0.002", "rate < faults.rate"]}
+    policy = make(LINES, {"FaultsRise": notice})
+    assert others(make(LINES)) == {}
+    assert others(policy) == {"faults.rate": (0.002,)}
+    assert thresholds(policy) == LINES
 
 
 def test_a_rule_of_ones_own_is_compiled_like_those_that_ship():
@@ -297,3 +308,24 @@ def test_whatever_is_changed_of_a_rule_it_is_whole_or_refused(change: dict[str, 
         assert rule.action is not Action.NONE or rule.severity is not Severity.ACTION
         assert all(condition.column.table is rule.table for condition in rule.conditions)
         assert rule.table in Table
+
+
+# ---------------------------------------------------------------- its document
+DOCUMENT = (Path(alert.__file__).parents[1] / "docs/policy.md").read_text()
+
+
+def test_every_example_of_the_document_is_a_policy(tmp_path: Path):
+    examples = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.S)
+    assert len(examples) == 3
+    policy = load(file(tmp_path, "".join(examples)))
+    assert policy.rule("ManySoftFaults") is not None
+    assert len(policy.maintenance) == 1
+    assert policy.lines.cache.gpu_mem_gb == 60
+
+
+def test_the_document_tells_of_every_key_and_every_column():
+    keys = {field.alias or name for name, field in RuleText.model_fields.items()}
+    told = set(re.findall(r"`(\w+)`", DOCUMENT))
+    assert keys - told == set()
+    assert {column.name for column in COLUMNS} - told == set()
+    assert {str(action) for action in Action} - told == set()

@@ -77,6 +77,15 @@ def test_each_figure_turns_red_at_its_red_line() -> None:
         assert panel_limits(oncall[title]) == {None: "green", line: "red"}, title
 
 
+def test_further_limits_show_in_amber_before_the_line_and_not_past_it() -> None:
+    others = {"cache.hit_rate_floor": (0.95, 0.5), "faults.rate": (0.002, 0.1)}
+    found = json.loads(build.build_all(LINES, others)["oncall"])["panels"]
+    shown = {panel["title"]: panel for panel in found}
+    hits, faults = shown["Worst cache hit rate"], shown["Worst fault rate"]
+    assert panel_limits(hits) == {None: "red", 0.9: "orange", 0.95: "green"}
+    assert panel_limits(faults) == {None: "green", 0.002: "orange", 0.005: "red"}
+
+
 def test_the_three_tables_have_the_columns_of_the_article_and_their_lines() -> None:
     oncall = panels("oncall")
     table = oncall["Table 1: cache"]
