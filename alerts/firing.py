@@ -10,7 +10,7 @@ from monitors.contract import Wire
 from monitors.labels import Action
 from monitors.metric import Label
 
-NEWS = "alert.news"  # the kind of a journal entry
+NEWS, SOURCE = "alert.news", "alert.source"  # kinds of journal entries
 NewsState = Literal["pending", "firing", "resolved"]
 Labels = frozenset[tuple[str, str]]
 
@@ -64,6 +64,13 @@ class AlertNews(Wire, frozen=True):
     source: Source
     starts_at: float
     heard_at: float
+
+
+class SourceChanged(Wire, frozen=True):
+    """Body of an `alert.source` entry: who evaluates the rules from now on, and who did before."""
+
+    source: Source
+    before: Source
 
 
 def fingerprint(labels: dict[str, str]) -> str:

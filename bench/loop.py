@@ -28,7 +28,7 @@ def rollback(stack: RunningStack, clip: Path) -> tuple[float, float]:
     """Seconds from the fault that breaches to (all new sessions on B, verified flush)."""
     stack.cli("rollout", "start", "--weight", "50")
     wait_until(lambda: stack.resident("a")["weight"] == 50, 20)
-    stack.cli("drill", "truncate", "-r", "a")
+    stack.cli("inject", "truncate", "-r", "a")
     out = ("--out", str(clip.parent / "answer.wav"))
     for i in range(60):
         stack.cli("send", str(clip), "--session", f"r{i}", "--max-tokens", "6", *out)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from redline.processes import ProcessMark, mark_of
+
 _PR_SET_PDEATHSIG = 1
 MAX_WAIT_S = 30.0
 STEADY_S = 60.0  # a child that has lived so long starts the back-off anew
@@ -53,11 +55,21 @@ class Child:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def mark(self) -> ProcessMark | None:
+        """Which process it is now; None while it does not run."""
+        return mark_of(self.process.pid) if self.process is not None and self.running else None
+
     def last_words(self, lines: int = 4) -> str:
         """The end of its log, for the sentence that tells why it stopped."""
         if not self.log.exists():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def marks_of(children: Sequence[Child]) -> dict[str, ProcessMark]:
+    """Which process each of those that run is now, by name."""
+    return {child.name: mark for child in children if (mark := child.mark) is not None}
 
 
 def watch(child: Child, now: float, tell: Callable[[str], None]) -> None:

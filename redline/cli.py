@@ -7,9 +7,19 @@ from typing import Annotated
 
 import typer
 
-from monitors.contract import DrillKind
 from monitors.labels import Storage
-from redline import bases, calibrate, evaluate, explain, generate, ladder, maintenance, voices
+from redline import (
+    bases,
+    calibrate,
+    evaluate,
+    explain,
+    generate,
+    inject,
+    ladder,
+    maintenance,
+    voices,
+)
+from redline.drills import command as drill
 from redline.options import Actor, LinesFile, StateDir
 from redline.options import policy_of as _policy
 from redline.options import stack_of as _stack
@@ -33,6 +43,8 @@ app.command("eval")(evaluate.command)
 app.command("calibrate")(calibrate.command)
 app.command("bases")(bases.command)
 app.command("explain")(explain.command)
+app.command("inject")(inject.command)
+app.command("drill")(drill.command)
 app.command("voices")(voices.command)
 app.command("generate")(generate.command)
 app.command("maintenance")(maintenance.command)
@@ -55,7 +67,9 @@ def up(
         Storage, typer.Option(help="What complete KV blocks are packed into.")
     ] = Storage.NATIVE,
     prometheus: Annotated[bool, typer.Option(help="Start Prometheus and Alertmanager.")] = True,
-    drills: Annotated[bool, typer.Option(help="Allow `redline drill`.")] = True,
+    drills: Annotated[
+        bool, typer.Option(help="Allow `redline inject` and `redline drill`.")
+    ] = True,
     otlp: Annotated[
         str | None, typer.Option(help="OTLP endpoint for traces, as http://HOST:4318.")
     ] = None,
@@ -227,37 +241,13 @@ def tables(
 @app.command()
 def status(state_dir: StateDir = STATE_DIR) -> None:
     """Who serves, at which level, what fires, and what the rollout is doing."""
+    from redline.drills.lock import running_drill
     from redline.operate import show_status
 
+    drill_name = running_drill(state_dir)
+    if drill_name is not None:
+        typer.echo(f"a drill runs: {drill_name}")
     _operate(lambda stack: show_status(stack), state_dir)
-
-
-@app.command()
-def drill(
-    kind: Annotated[
-        DrillKind,
-        typer.Argument(
-            help="slow: steps take AMOUNT s longer. truncate: speech stops early. desync: sound "
-            "AMOUNT s off. corrupt: frames damaged. pressure: AMOUNT of the pool pinned. "
-            "kill: the process dies. lying_flush: a flush empties nothing."
-        ),
-    ],
-    resident: Annotated[str, typer.Option("--resident", "-r", help="Whose engine: a or b.")] = "a",
-    seconds: Annotated[float, typer.Option(help="How long; 0 ends it now.")] = 60.0,
-    amount: Annotated[
-        float | None, typer.Option(help="How much; each kind has its default.")
-    ] = None,
-    state_dir: StateDir = STATE_DIR,
-) -> None:
-    """Break one resident's engine on purpose, and watch Redline notice, act and prove it."""
-    from redline import drill as drills
-    from redline.client import ClientError
-
-    try:
-        report = drills.start(_stack(state_dir), kind, resident, seconds, amount)
-    except ClientError as err:
-        _fail(err)
-    typer.echo(f"{report.kind} on {report.resident}: {report.detail}")
 
 
 @app.command()

@@ -4,15 +4,26 @@ import json
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from monitors.redlines import RedLines
+from redline.processes import ProcessMark
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 STATE_DIR = Path(".redline")
 _RECORD = "stack.json"
 _TOKEN = "control.token"
+_VARIABLES = (
+    ("runtime_url", "REDLINE_RUNTIME_URL"),
+    ("control_url", "REDLINE_CONTROL_URL"),
+    ("prometheus_url", "REDLINE_PROMETHEUS_URL"),
+    ("alertmanager_url", "REDLINE_ALERTMANAGER_URL"),
+    ("token", "REDLINE_TOKEN"),
+)
+_OF_THE_RECORDED = ("prometheus_url", "alertmanager_url", "lines", "rules", "processes")
 
 
 class SettingsError(ValueError):
@@ -31,7 +42,11 @@ class Ports(BaseModel):
 
 
 class Stack(BaseModel):
-    """A running stack as other commands find it: `stack.json` in the state folder."""
+    """A running stack as other commands find it: `stack.json` in the state folder.
+
+    `lines`, `rules`: those it was started with, as a `redline.yaml` has them. `processes`: those
+    of this machine, by the names of `redline up`; none where addresses were given by hand.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,10 +55,21 @@ class Stack(BaseModel):
     prometheus_url: str | None = None
     alertmanager_url: str | None = None
     token: str
+    lines: RedLines | None = None
+    rules: dict[str, Any] = {}
+    processes: dict[str, ProcessMark] = {}
 
     def save(self, state_dir: Path) -> None:
         """Write the record; it holds the control token."""
         write_private(state_dir / _RECORD, self.model_dump_json(indent=2))
+
+    def naming(self, processes: dict[str, ProcessMark], state_dir: Path) -> "Stack":
+        """The stack with these processes; written where that is news, for `redline drill`."""
+        if processes == self.processes:
+            return self
+        named = self.model_copy(update={"processes": processes})
+        named.save(state_dir)
+        return named
 
 
 def find_stack(state_dir: Path) -> Stack:
@@ -52,14 +78,11 @@ def find_stack(state_dir: Path) -> Stack:
     Raises `SettingsError` where no stack was started there and the variables do not name one.
     """
     raw = _recorded(state_dir / _RECORD)
-    for key, variable in (
-        ("runtime_url", "REDLINE_RUNTIME_URL"),
-        ("control_url", "REDLINE_CONTROL_URL"),
-        ("alertmanager_url", "REDLINE_ALERTMANAGER_URL"),
-        ("token", "REDLINE_TOKEN"),
-    ):
-        if variable in os.environ:
-            raw[key] = os.environ[variable]
+    given = {key: os.environ[variable] for key, variable in _VARIABLES if variable in os.environ}
+    if given.keys() & {"runtime_url", "control_url"}:
+        # Another stack: what is recorded here of this one's parts is not true of it.
+        raw = {key: value for key, value in raw.items() if key not in _OF_THE_RECORDED}
+    raw |= given
     try:
         return Stack.model_validate(raw)
     except ValidationError as err:

@@ -20,7 +20,7 @@ from alerts import routing, rules
 from alerts.policy import Policy, make
 from monitors.labels import Storage
 from monitors.redlines import RedLines
-from redline.children import Child, stop_all, watch
+from redline.children import Child, marks_of, stop_all, watch
 from redline.control.settings import ControlSettings
 from redline.settings import (
     Ports,
@@ -163,6 +163,8 @@ def plan_children(
         prometheus_url=f"http://{HOST}:{ports.prometheus}" if prometheus else None,
         alertmanager_url=f"http://{HOST}:{ports.alertmanager}" if prometheus else None,
         token=token,
+        lines=policy.lines,
+        rules=dict(policy.given),
     )
     runtime = RuntimeSettings(
         host=HOST,
@@ -377,12 +379,13 @@ def _run_children(
             tell(f"starting the {child.name}" if child.critical else f"starting {child.name}")
             child.start()
         wait_ready(stack, children, tell, stop)
-        stack.save(plan.state_dir)
+        stack = stack.naming(marks_of(children), plan.state_dir)
         if not stop.is_set():
             ready(stack, prometheus)
         while not stop.wait(0.2):
             for child in children:
                 watch(child, time.monotonic(), tell)
+            stack = stack.naming(marks_of(children), plan.state_dir)
     finally:
         tell("stopping")
         stop_all(children)

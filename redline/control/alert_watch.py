@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from alerts.evaluator import Evaluator, takes_s
-from alerts.firing import NEWS, AlertNews, Firing, Source
+from alerts.firing import NEWS, SOURCE, AlertNews, Firing, Source, SourceChanged
 from alerts.handover import Handover
 from alerts.news import News
 from alerts.policy import Policy
@@ -49,7 +49,7 @@ class AlertWatch:
         self._handover = Handover(book, needed, policy.lines.alerts, prometheus=prometheus)
         self._source = self._handover.source(clock())
         self._news = News()
-        self._untold = deque[AlertNews](maxlen=MOST_NEWS)
+        self._untold = deque[AlertNews | SourceChanged](maxlen=MOST_NEWS)
         self._has_news = asyncio.Event()
         self._due: float | None = None
         self._clock = clock
@@ -74,7 +74,7 @@ class AlertWatch:
         self._due = evaluation.due
         # Of the rules over tables alone: an idle stack has no traffic pending most of the time.
         waits = [each for each in self.pending if each.alert in self._of_tables]
-        self._keep(self._news.of(self.firing, waits, wall, known=self.watched))
+        self._keep(*self._news.of(self.firing, waits, wall, known=self.watched))
         return self.firing if self.watched else None
 
     def pause_s(self, began: float, slow_s: float, fast_s: float) -> float:
@@ -92,7 +92,9 @@ class AlertWatch:
         """
         self._has_news.clear()
         while self._untold:
-            await asyncio.to_thread(self._ledger.write, NEWS, WATCH, self._untold[0])
+            news = self._untold[0]
+            kind = NEWS if isinstance(news, AlertNews) else SOURCE
+            await asyncio.to_thread(self._ledger.write, kind, WATCH, news)
             self._untold.popleft()
 
     async def keep_telling(self) -> None:
@@ -109,7 +111,7 @@ class AlertWatch:
                 log.warning("no more news is journalled here: %s", err)
                 return  # who leads is for the lease to say
 
-    def _keep(self, news: tuple[AlertNews, ...]) -> None:
+    def _keep(self, *news: AlertNews | SourceChanged) -> None:
         """Until it is journalled."""
         too_many = len(self._untold) + len(news) - MOST_NEWS
         if too_many > 0:
@@ -121,4 +123,5 @@ class AlertWatch:
     def _note_source(self, source: Source) -> None:
         if source is not self._source:
             log.warning("the rules are evaluated by %s now, no more by %s", source, self._source)
+            self._keep(SourceChanged(source=source, before=self._source))
         self._source = source

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from alerts.firing import NEWS, AlertNews
+from alerts.firing import NEWS, SOURCE, AlertNews, SourceChanged
 from monitors.journal import Entry
 from redline.control import ladder_events
 from redline.control.ladder_events import MODE, ModeSet
@@ -36,6 +36,9 @@ def _told(entry: Entry) -> str | None:
             return f"the ladder is {entry.read_as(ModeSet).mode}"
         case kind if kind == NEWS:
             return _news(entry.read_as(AlertNews))
+        case kind if kind == SOURCE:
+            changed = entry.read_as(SourceChanged)
+            return f"the rules are evaluated by {changed.source} now, no more by {changed.before}"
         case kind if kind == EVIDENCE_KIND:
             return None
         case _:

@@ -17,6 +17,17 @@ ladder: {dwell_s: 3, max_dwell_s: 12, relapse_s: 30, lease_s: 30}
 rollout: {bake_s: 300}
 """
 
+# Windows, holds and leases are short, so that a drill takes seconds; the lines are moved out, so
+# that nothing but a drill crosses them on a busy machine. A relapse doubles no dwell: every drill
+# here comes soon after the last.
+DRILL_LINES = """
+cache: {gpu_mem_gb: 0.012, hold_s: 2}
+latency: {first_packet_s: 1.0, degrade_s: 1.5, min_count: 4, window_s: 4}
+ladder: {dwell_s: 10, max_dwell_s: 20, relapse_s: 0.1, lease_s: 30, moves_per_hour: 60}
+rollout: {bake_s: 300, drain_s: 5, canary_lease_s: 2, lease_renewal_s: 0.5}
+alerts: {heartbeat_s: 1, heartbeat_silence_s: 5}
+"""
+
 
 @pytest.fixture(scope="session")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,6 +41,13 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lines_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lines") / "redline.yaml"
     path.write_text(LINES)
+    return path
+
+
+@pytest.fixture(scope="session")
+def drill_lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lines") / "drills.yaml"
+    path.write_text(DRILL_LINES)
     return path
 
 

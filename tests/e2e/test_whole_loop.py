@@ -1,4 +1,4 @@
-"""The whole loop with real parts: media in, speech out, breaches answered, a rollback proved.
+"""The whole loop with real parts: media in, speech out, three tables, a rollback that survives.
 
 The tests of this module share one stack and run in order: each leaves it healthy.
 """
@@ -29,11 +29,6 @@ def ask(stack: RunningStack, clip: Path, session: str, *extra: str, check: bool 
     return stack.cli(*command, "--session", session, *extra, check=check)
 
 
-def ask_many(stack: RunningStack, clip: Path, sessions: list[str], workers: int = 3) -> None:
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda s: ask(stack, clip, s, "--max-tokens", "6", check=False), sessions))
-
-
 def rollbacks_done(stack: RunningStack) -> int:
     steps = [
         e["body"] for e in stack.get("control", "/api/journal") if e["kind"] == "rollback.step"
@@ -47,18 +42,6 @@ def rollout(stack: RunningStack) -> dict[str, Any]:
 
 def cache_rows(stack: RunningStack) -> list[dict[str, Any]]:
     return stack.get("runtime", "/tables")["cache"]
-
-
-def pinned(stack: RunningStack, resident: str, text: str) -> dict[str, Any]:
-    """A text turn pinned by hand to one resident; its usage tells what the cache gave."""
-    body = {"model": "redline", "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
-    headers = {"X-Redline-Resident": resident}
-    answer = stack.request("POST", "runtime", "/v1/chat/completions", json=body, headers=headers)
-    return answer.json()["usage"]
-
-
-def cached(usage: dict[str, Any]) -> int:
-    return int(usage["prompt_tokens_details"]["cached_tokens"])
 
 
 @pytest.mark.parametrize(
@@ -128,76 +111,14 @@ def test_every_dashboard_query_finds_data_on_the_real_prometheus(
     assert unanswered == set()
 
 
-def test_memory_pressure_quantises_the_pool_through_alertmanager_and_recovers(
-    stack: RunningStack, clip: Path
-) -> None:
-    stack.cli("drill", "pressure", "-r", "b", "--seconds", "40")
-    with ThreadPoolExecutor(1) as pool:
-        traffic = pool.submit(ask_many, stack, clip, [f"p{i}" for i in range(10)], 2)
-        wait_until(lambda: stack.resident("b")["level"]["kv"] == 1, 60)
-        traffic.result()
-    assert stack.resident("b")["level"]["media"] == 0, "the cache alert moves kv only"
-    assert stack.resident("a")["level"]["kv"] == 0, "only the resident in breach"
-    moved = stack.get("control", "/api/journal")
-    assert any(e["kind"] == "ladder.moved" and "RedlineCacheBelowFloor" in str(e) for e in moved)
-    stack.cli("drill", "pressure", "-r", "b", "--seconds", "0")
-    wait_until(lambda: stack.resident("b")["level"]["kv"] == 0, 60)
-
-
-def test_slow_steps_degrade_the_media_through_alertmanager_and_recover(
-    stack: RunningStack, clip: Path
-) -> None:
-    stack.cli("drill", "slow", "-r", "b", "--amount", "1.5", "--seconds", "60")
-    with ThreadPoolExecutor(1) as pool:
-        traffic = pool.submit(ask_many, stack, clip, [f"l{i}" for i in range(6)], 6)
-        wait_until(lambda: stack.resident("b")["level"]["media"] >= 1, 60)
-        stack.cli("drill", "slow", "-r", "b", "--seconds", "0")
-        traffic.result()
-    assert stack.resident("b")["level"]["kv"] == 0, "the latency alert moves media only"
-    assert stack.get("control", "/api/status")["rule_source"] == "prometheus"
-    wait_until(lambda: stack.resident("b")["level"]["media"] == 0, 90)
-
-
-def test_a_faulty_canary_is_rolled_back_with_proof(stack: RunningStack, clip: Path) -> None:
-    stack.cli("rollout", "start", "--weight", "50", "--bake", "5m")
-    wait_until(lambda: stack.resident("a")["weight"] == 50, 20)
-    before_a, before_b = stack.resident("a"), stack.resident("b")
-    # Long: with reuse on, the newest 64 tokens are not settled and never enter the cache.
-    text = "the quick brown fox jumps over the lazy dog " * 12
-    pinned(stack, "a", text)
-    pinned(stack, "b", text)
-    assert cached(pinned(stack, "a", text)) > 0
-
-    stack.cli("drill", "truncate", "-r", "a", "--seconds", "120")
-    with ThreadPoolExecutor(1) as pool:
-        traffic = pool.submit(ask_many, stack, clip, [f"r{i}" for i in range(40)], 3)
-        wait_until(lambda: rollout(stack)["phase"] == "quarantined", 90)
-        traffic.result()
-
-    after_a, after_b = stack.resident("a"), stack.resident("b")
-    assert after_a["weight"] == 0
-    assert after_a["pool_epoch"] > before_a["pool_epoch"]
-    assert (after_b["pool_epoch"], after_b["pid"]) == (before_b["pool_epoch"], before_b["pid"])
-    last = rollout(stack)["rollback"]
-    assert last["receipt"]["complete"]
-    assert last["probe"]["verified"]
-    assert cached(pinned(stack, "a", text)) == 0, "A answered from what it had cached before"
-    assert cached(pinned(stack, "b", text)) > 0, "B lost its cache"
-    refused = stack.cli("rollout", "start", check=False)
-    assert "quarantine" in refused
-
-
 def test_a_rollback_survives_kill_9_of_the_control_plane(stack: RunningStack, clip: Path) -> None:
-    stack.cli("drill", "truncate", "-r", "a", "--seconds", "0")
-    digest = stack.resident("a")["weights_digest"]
-    stack.cli("rollout", "clear-quarantine", digest)
     stack.cli("rollout", "start", "--weight", "50")
     wait_until(lambda: stack.resident("a")["weight"] == 50, 20)
     epoch = stack.resident("a")["pool_epoch"]
     pid = stack.get("control", "/api/status")["pid"]
     done_before = rollbacks_done(stack)
 
-    stack.cli("drill", "slow", "-r", "a", "--amount", "0.5", "--seconds", "8")  # a long drain
+    stack.cli("inject", "slow", "-r", "a", "--amount", "0.5", "--seconds", "8")  # a long drain
     with ThreadPoolExecutor(6) as pool:
         for i in range(6):
             pool.submit(ask, stack, clip, f"k{i}", check=False)

@@ -67,7 +67,7 @@ def test_every_call_of_the_command_line_is_one_that_exists(path: Path) -> None:
     ("call", "why"),
     [
         (["rollout", "undo"], "no command"),
-        (["drill", "slow", "--loud"], "no option"),
+        (["inject", "slow", "--loud"], "no option"),
         (["rollout", "status"], None),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alerts.firing import NEWS, AlertNews, Source
+from alerts.firing import NEWS, SOURCE, AlertNews, Source, SourceChanged
 from alerts.names import AlertName
 from monitors.cache_table import CacheSummary
 from monitors.journal import JournalUnwritable, LeaderLease
@@ -71,6 +71,18 @@ async def test_the_way_of_an_alert_that_is_found_here_is_journalled(alone: World
         (CACHE, "firing", Source.EMBEDDED),
         (CACHE, "resolved", Source.EMBEDDED),
     ]
+
+
+async def test_each_change_of_who_evaluates_is_journalled(world: World) -> None:
+    await world.seconds(3)
+    world.clock.advance(LINES.alerts.heartbeat_silence_s + 1)
+    await world.rounds.once()
+    await world.seconds(1)
+    await world.watch.tell()
+    changes = [entry.read_as(SourceChanged) for entry in world.journal.read(kinds=[SOURCE])]
+    assert [each.source for each in changes] == [
+        Source.PROMETHEUS, Source.EMBEDDED, Source.PROMETHEUS,
+    ]  # fmt: skip
 
 
 async def test_a_full_disk_keeps_the_news_and_no_action_waiting(alone: World) -> None:

@@ -36,6 +36,7 @@ def test_help_names_every_command() -> None:
         "tables",
         "status",
         "drill",
+        "inject",
         "freeze",
         "dry-run",
         "rollout",

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from monitors.contract import DrillKind, DrillReport
-from redline import drill
+from redline import inject
 from redline.client import ClientError, ask
 from redline.settings import Stack
 from tests.support.http_server import Answer, recording_server
@@ -18,10 +18,10 @@ def stack(url: str) -> Stack:
     return Stack(runtime_url=url, control_url=url, token="secret")
 
 
-def test_a_drill_is_ordered_with_its_default_amount_and_the_token() -> None:
+def test_an_injection_is_ordered_with_its_default_amount_and_the_token() -> None:
     with recording_server() as server:
         server.answers["/control/residents/a/drill"] = Answer(ORDER)
-        report = drill.start(stack(server.url), DrillKind.SLOW, "a", 60.0, None)
+        report = inject.start(stack(server.url), DrillKind.SLOW, "a", 60.0, None)
         (seen,) = server.seen
     assert report == DrillReport(
         resident="a", kind=DrillKind.SLOW, running=True, detail="0.3 s a step"

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alerts.firing import NEWS, AlertNews, Source
+from alerts.firing import NEWS, SOURCE, AlertNews, Source, SourceChanged
 from alerts.ladder import Mode, Move
 from alerts.parts import Part
 from monitors.contract import DrainReport, FlushReceipt, ProbeReport, Wire
@@ -97,11 +97,18 @@ def test_news_of_an_alert_says_who_found_it_and_since_when(
     assert tell(journal, NEWS, news) == (f"{who} is firing, says embedded (since 00:00:12.500 UTC)")
 
 
+def test_a_change_of_who_evaluates_is_told(journal: Journal) -> None:
+    changed = SourceChanged(source=Source.EMBEDDED, before=Source.PROMETHEUS)
+    assert tell(journal, SOURCE, changed) == (
+        "the rules are evaluated by embedded now, no more by prometheus"
+    )
+
+
 def test_saved_evidence_is_no_story(journal: Journal) -> None:
     assert tell(journal, EVIDENCE_KIND, {"anything": 1}) is None
 
 
-@pytest.mark.parametrize("kind", [STATE_KIND, KIND, MOVED, MODE, NEWS, "somebody.elses"])
+@pytest.mark.parametrize("kind", [STATE_KIND, KIND, MOVED, MODE, NEWS, SOURCE, "somebody.elses"])
 def test_an_entry_of_another_form_is_told_as_it_is(journal: Journal, kind: str) -> None:
     """An earlier release wrote it: one old entry must not hide all the others."""
     assert tell(journal, kind, {"old": "form"}) == '{"old":"form"}'

@@ -1,0 +1,74 @@
+"""Drills of what evaluates: Prometheus or Alertmanager is silent, breaches are still answered."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from alerts.firing import Source
+from alerts.parts import Part
+from redline.drills import engine, signs
+from redline.drills.engine import EFFECT
+from redline.drills.signs import Sign
+from redline.drills.stage import CannotRun, Stage
+from redline.drills.timeline import Mark, Step
+from redline.drills.watch import Sight
+from redline.processes import NotOurs, stopped
+
+PROMETHEUS, ALERTMANAGER = "Prometheus", "Alertmanager"
+EMBEDDED, BACK = "embedded", "back"
+
+
+# ---------------------------------------------------------------- Prometheus, Alertmanager
+def silent(stage: Stage, process: str) -> None:
+    """No Watchdog comes: the control plane evaluates itself, and a breach is still answered."""
+    control = stage.control()
+    if control.rule_source != Source.PROMETHEUS:
+        raise CannotRun(f"the rules are evaluated by {control.rule_source} already, not Prometheus")
+    breach = engine.slow(stage)
+    stable, mark = engine.at_full(stage, breach), stage.process(process)
+    stage.begin(f"{process} is stopped (process {mark.pid})")
+    with held_still(stage, process):
+        taken_over = Step(EMBEDDED, "the control plane evaluates itself", stage.bounds.embedded_s())
+        stage.expect((taken_over, signs.evaluates(Source.EMBEDDED)))
+        with engine.broken(stage, breach, stable.name):
+            (begun, sign), *rest = engine.answered(stage, breach, stable.version)
+            stage.expect((replace(begun, since=EMBEDDED), sign), *rest)
+    going_on = time.time()
+    back = Step(
+        BACK, f"{process} goes on: it evaluates again", stage.bounds.heard_again_s(), EFFECT
+    )
+    with stage.traffic.going_on(engine.light(stage)):
+        stage.expect((back, later_than(going_on, signs.evaluates(Source.PROMETHEUS))))
+    if stage.recovery:
+        engine.recover(stage, breach, stable.version)
+    moved_once(stage, breach.part, stable.version)
+
+
+@contextmanager
+def held_still(stage: Stage, name: str) -> Generator[None]:
+    """One of the stack's processes, stopped until the block ends. Raises `CannotRun`."""
+    try:
+        with stopped(stage.process(name)):
+            yield
+    except NotOurs as err:
+        raise CannotRun(f"{name}: {err}; is `redline up` restarting it? Try again") from err
+    stage.tell(f"{name} goes on")
+
+
+def later_than(wall: float, sign: Sign) -> Sign:
+    """What was seen later than that."""
+
+    def later(sight: Sight) -> Mark | None:
+        mark = sign(sight)
+        return mark if mark is not None and mark.at > wall else None
+
+    return later
+
+
+def moved_once(stage: Stage, part: Part, version: str) -> None:
+    """One answer to one breach, whoever told of it."""
+    lower = [rung for _, rung in signs.moves(stage.watch.sight(), part, version) if rung > 0]
+    stage.never(
+        len(lower) > 1, f"the ladder moved {part} of {version} down more than once: {lower}"
+    )

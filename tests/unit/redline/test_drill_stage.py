@@ -1,0 +1,156 @@
+"""A drill's stage: it looks until a step comes or is overdue, and mends what it broke."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alerts.policy import make
+from monitors.contract import DrillKind
+from monitors.redlines import RedLines
+from redline.drills.lock import Busy, only_drill_in, running_drill
+from redline.drills.stage import CannotRun, Stage, Teller, Unanswered
+from redline.drills.timeline import BREACH, Mark, Step, wanting
+from redline.drills.traffic import Traffic
+from redline.settings import Stack
+from tests.support.http_server import Answer, Server, recording_server
+from tests.unit.redline.test_drill_signs import NOTHING
+
+DRILL = "/control/residents/b/drill"
+TAKEN = Answer(b'{"resident":"b","kind":"slow","running":true,"detail":"running"}')
+
+
+class Seer:
+    """A watch that sees nothing, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def sight(self) -> Any:
+        self.looks += 1
+        return NOTHING
+
+
+def stage_on(server: Server, said: list[str] | None = None) -> Stage:
+    stack = Stack(runtime_url=server.url, control_url=server.url, token="secret")
+    watch: Any = Seer()
+    return Stage(
+        stack=stack,
+        policy=make(RedLines()),
+        watch=watch,
+        traffic=Traffic(stack, Path("none.mp4")),
+        teller=Teller(
+            tell=(said if said is not None else []).append,
+            wait_for=lambda _: None,
+            confirm=lambda _: False,
+        ),
+    )
+
+
+def orders(server: Server) -> list[bytes]:
+    return [seen.body for seen in server.seen if seen.path == DRILL]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, Unanswered(NOTHING), RuntimeError])
+def test_an_injection_is_ended_whatever_happens(end: Any) -> None:
+    with recording_server() as server:
+        server.answers[DRILL] = TAKEN
+
+        def broken() -> None:
+            with stage_on(server).injected(DrillKind.SLOW, "b", 0.5):
+                raise end
+
+        with pytest.raises((KeyboardInterrupt, Unanswered, RuntimeError)):
+            broken()
+        begun, ended = orders(server)
+    assert b'"amount":0.5,"seconds":600.0' in begun
+    assert b'"seconds":0.0' in ended
+
+
+def test_a_stack_that_allows_no_injection_cannot_be_drilled() -> None:
+    with recording_server() as server:
+        server.answers[DRILL] = Answer(b'{"error":"drills are off"}', 403)
+        stage = stage_on(server)
+        with (
+            pytest.raises(CannotRun, match="drills are off"),
+            stage.injected(DrillKind.SLOW, "b", 0.5),
+        ):
+            pytest.fail("it ran")
+
+
+def test_an_injection_that_cannot_be_ended_is_said_to_end_by_itself() -> None:
+    said = list[str]()
+    with recording_server() as server:
+        server.answers[DRILL] = TAKEN
+        stage = stage_on(server, said)
+        with stage.injected(DrillKind.SLOW, "b", 0.5):
+            del server.answers[DRILL]
+    assert "ends by itself within 600 s" in said[-1]
+
+
+def seen_after(looks: int) -> Callable[[Any], Mark | None]:
+    counts = iter(range(looks))
+    return lambda _: None if next(counts, None) is not None else Mark(time.time(), "seen", "test")
+
+
+def test_a_step_is_looked_for_until_it_comes() -> None:
+    with recording_server() as server:
+        stage = stage_on(server)
+        stage.begin("broken")
+        after = Step("firing", "fires", 30.0, BREACH)
+        stage.expect((Step(BREACH, "crossed", 30.0), seen_after(2)), (after, seen_after(0)))
+    assert list(stage.timeline.marks) == [BREACH, "firing"]
+    assert wanting(stage.timeline) == ()
+
+
+def test_nothing_is_waited_for_once_a_step_is_overdue() -> None:
+    with recording_server() as server:
+        stage = stage_on(server)
+        stage.begin("broken")
+        never = (Step(BREACH, "crossed", 0.05), lambda _: None)
+        with pytest.raises(Unanswered):
+            stage.expect(never, (Step("firing", "fires", 3600.0, BREACH), seen_after(0)))
+    (told,) = wanting(stage.timeline)
+    assert told.startswith("breach: not seen within")
+
+
+def test_what_must_not_happen_is_noted_once_and_only_while_it_is_guarded() -> None:
+    with recording_server() as server:
+        stage = stage_on(server)
+        stage.begin("broken")
+        with stage.guarded(lambda _: "the level was forgotten"):
+            stage.pause(0.5, "looks")
+        stage.pause(0.3, "looks")
+    assert stage.timeline.broken == ("the level was forgotten",)
+
+
+def test_a_process_that_is_not_recorded_is_not_ours_to_stop() -> None:
+    with recording_server() as server, pytest.raises(CannotRun, match="needs the machine"):
+        stage_on(server).process("Prometheus")
+
+
+# ---------------------------------------------------------------- one at a time
+def test_a_second_drill_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
+    assert running_drill(tmp_path) is None
+    with only_drill_in(tmp_path / "state", "latency"):
+        assert running_drill(tmp_path / "state") == "latency"
+        with (
+            pytest.raises(Busy, match="drill latency runs already"),
+            only_drill_in(tmp_path / "state", "cache"),
+        ):
+            pytest.fail("two at once")
+        assert running_drill(tmp_path / "state") == "latency"
+    assert running_drill(tmp_path / "state") is None
+
+
+def test_a_drill_that_ended_by_an_error_leaves_the_next_free(tmp_path: Path) -> None:
+    def fails() -> None:
+        with only_drill_in(tmp_path, "latency"):
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    with only_drill_in(tmp_path, "cache"):
+        assert running_drill(tmp_path) == "cache"
