@@ -14,7 +14,8 @@ from monitors.redlines import RedLines
 
 RUNTIME_JOB, CONTROL_JOB = "redline-runtime", "redline-control"
 # What the ladder answers by degrading; its last rung is what `RedlineLadderExhausted` asks for.
-DEGRADING = (Action.SHED, Action.DEGRADE_MEDIA, Action.QUANTISE_KV)
+# Not shedding: a slow first packet alone must turn nobody away before any media is given up.
+DEGRADING = (Action.DEGRADE_MEDIA, Action.QUANTISE_KV)
 _ANSWERS_TAKE = 10  # windows, at most: its first output is that much older than an answer's end
 
 
@@ -39,8 +40,8 @@ def _ladder_exhausted(lines: RedLines) -> Alert:
     acting = f'ALERTS{{alertstate="firing",action=~"{"|".join(DEGRADING)}"}}'
     return Alert(
         name=AlertName.LADDER_EXHAUSTED,
-        when="An alert that Redline answers by degrading still fires after every rung of the "
-        "ladder had its dwell.",
+        when="An alert that Redline answers by degrading media or KV still fires after every rung "
+        "of them had its dwell.",
         expr=f"max by ({Label.VERSION}) ({acting})",
         for_s=lines.ladder.dwell_s * len(MediaRung),
         severity=Severity.PAGE,

@@ -1,5 +1,6 @@
 """The evaluator that stands in for Prometheus: its comparisons, its states, its windows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,15 @@ def test_an_action_that_does_not_help_exhausts_the_ladder():
     found = clock.look(slow)
     exhausted = [each for each in found.firing if each.alert == AlertName.LADDER_EXHAUSTED]
     assert [each.version for each in exhausted] == ["v1"]
+
+
+def test_a_slow_first_packet_alone_never_exhausts_the_ladder():
+    clock = Clock()
+    late = replace(latency(25, 0, Milestone.FIRST_AUDIO_PACKET), slow_share=1.0)
+    for _ in range(int(LINES.ladder.dwell_s * 3) + 1):
+        names = clock.names(tables(latency=(late,)))
+    assert AlertName.FIRST_PACKET_SHED in names
+    assert AlertName.LADDER_EXHAUSTED not in names
 
 
 def test_a_version_with_weight_and_no_answers_has_no_traffic():
