@@ -1,10 +1,10 @@
 """The evaluator that stands in for Prometheus: its comparisons, its states, its windows."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from alerts.compile import alerts
 from alerts.evaluator import Evaluation, Evaluator, prometheus_is_silent
