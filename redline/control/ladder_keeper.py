@@ -130,7 +130,9 @@ class LadderKeeper:
         await self._catch_up()
         if observed is not None:
             self._versions = {each.name: each.version for each in observed.residents}
-        for resident in () if observed is None else observed.residents:
+        residents = () if observed is None else observed.residents
+        self._lose_sight(set(self._ladders) - {each.version for each in residents})
+        for resident in residents:
             # Nobody watches a resident that answers nothing: quiet proves nothing there.
             seen = firing if resident.state is ResidentState.READY else None
             self._note(resident, tables)
@@ -138,6 +140,13 @@ class LadderKeeper:
                 await self._keep(resident, await self._decide(resident, seen))
             except DataPlaneError as err:
                 log.warning("the level is not ordered: %s", err, extra={"resident": resident.name})
+
+    def _lose_sight(self, versions: set[str]) -> None:
+        """Of versions that no resident shows now: quiet proves nothing there, either."""
+        now = self._wall()
+        for version in versions:
+            unseen = decide(self._ladders[version], None, self._history(version), now, self._lines)
+            self._ladders[version] = unseen.ladder
 
     async def _catch_up(self) -> None:
         """Journal a freeze that could not be when it was ordered."""

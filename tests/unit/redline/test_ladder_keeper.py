@@ -95,6 +95,18 @@ async def test_while_a_resident_is_down_its_level_is_held_and_its_quiet_proves_n
     assert world.level("b") == FULL
 
 
+async def test_while_the_data_plane_is_out_of_sight_its_quiet_proves_nothing(world: World) -> None:
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    world.hear(AlertName.LATENCY_DEGRADE, status="resolved")
+    world.plane.reachable = False
+    await world.seconds(2 * DWELL_S)
+    world.plane.reachable = True
+    await world.seconds(DWELL_S - 2)
+    assert world.level("b") == DEGRADED
+    await world.seconds(3)
+    assert world.level("b") == FULL
+
+
 async def test_native_pages_wait_until_they_would_fit(world: World) -> None:
     await world.seconds(1, AlertName.CACHE_BELOW_FLOOR)
     world.hear(AlertName.CACHE_BELOW_FLOOR, status="resolved")
