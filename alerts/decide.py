@@ -117,7 +117,9 @@ def _worsening(
     stair, alert = ladder.stairs[part], _of(part, alerts)
     if alert is None or ladder.is_held(part, now) or stair.rung == max(RUNGS[part]):
         return None
-    if stair.rung and not stair.rested(now, lines.ladder.dwell_s):
+    # A dwell is a worsening's time to help; an easing that was wrong is undone at once.
+    worsened = stair.rung and stair.eased_at is None
+    if worsened and not stair.rested(now, lines.ladder.dwell_s):
         return None
     return Move(
         at=now,
@@ -150,7 +152,12 @@ def holds(
     """All that keeps a part from being given back a rung; nothing: it may be."""
     stair, budget = ladder.stairs[part], lines.ladder.moves_per_hour
     family = [ladder.stairs[each] for each in kin(part)]
-    harsher = [ladder.stairs[each] for each in kin(part) if _is_harsher(each, part)]
+    # What a human holds comes back when they let go: milder parts do not wait for that.
+    harsher = [
+        ladder.stairs[each]
+        for each in kin(part)
+        if _is_harsher(each, part) and not ladder.is_held(each, now)
+    ]
     quiet = now - max(each.fired_at for each in family)
     rested = all(each.rested(now, stair.dwell_s) for each in family)
     found = {

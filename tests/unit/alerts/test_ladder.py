@@ -89,6 +89,14 @@ def test_media_goes_on_to_the_floor_when_a_dwell_was_no_help():
     assert run.for_s(10 * DWELL_S, LATENCY).level.media is MediaRung.P160_8K
 
 
+def test_an_easing_that_was_wrong_is_undone_at_once():
+    run = Run().tick(LATENCY).for_s(DWELL_S, LATENCY)
+    assert run.level.media is MediaRung.P160_8K
+    while run.level.media is MediaRung.P160_8K:
+        run.tick()
+    assert run.tick(LATENCY).level.media is MediaRung.P160_8K
+
+
 def test_kv_has_one_rung_and_stays_on_it():
     assert Run().for_s(10 * DWELL_S, CACHE).level == Level(kv=KvRung.INT8)
 

@@ -191,3 +191,9 @@ def test_what_a_human_does_is_no_relapse_and_costs_no_budget() -> None:
     run.tick(LATENCY)
     assert run.ladder.stairs[Part.MEDIA].dwell_s == DWELL_S
     assert len(run.ladder.stairs[Part.MEDIA].moves) == 2
+
+
+def test_a_hand_on_a_harsher_part_keeps_no_milder_one() -> None:
+    run = held(Run().tick(LATENCY), 4 * 3600.0, admission=1)
+    run.for_s(DWELL_S + 2)
+    assert run.level == Level(admission=Admission.LIMITED)
