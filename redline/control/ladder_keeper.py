@@ -35,6 +35,7 @@ from redline.control.ladder_view import view
 from rollout.dataplane import DataPlane, DataPlaneError
 from rollout.ledger import Ledger
 
+_LOST_S = 5.0  # ticks further apart, or clocks that part by more, saw nothing of the time between
 _JITTER = 0.1  # of a lease, either way: not all of them expire at once
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class LadderKeeper:
         self._wall = wall
         self._ladders: dict[str, Ladder] = {}
         self._histories: dict[str, History] = {}
+        self._ticked: tuple[float, float] | None = None  # of the last tick, by both clocks
         self._versions: dict[str, str] = {}  # of the residents that were last seen
         self._ordered_at: dict[tuple[str, SessionClass], float] = {}
         self._told: dict[str, set[tuple[Part, int]]] = {}
@@ -131,6 +133,8 @@ class LadderKeeper:
         if observed is not None:
             self._versions = {each.name: each.version for each in observed.residents}
         residents = () if observed is None else observed.residents
+        if self._was_away():
+            firing = None
         self._lose_sight(set(self._ladders) - {each.version for each in residents})
         for resident in residents:
             # Nobody watches a resident that answers nothing: quiet proves nothing there.
@@ -140,6 +144,16 @@ class LadderKeeper:
                 await self._keep(resident, await self._decide(resident, seen))
             except DataPlaneError as err:
                 log.warning("the level is not ordered: %s", err, extra={"resident": resident.name})
+
+    def _was_away(self) -> bool:
+        """Whether this process slept, or the clock was set, since the last tick: no dwell counts
+        the seconds that nobody saw."""
+        clock, wall, last = self._clock(), self._wall(), self._ticked
+        self._ticked = clock, wall
+        if last is None:
+            return False
+        passed, shown = clock - last[0], wall - last[1]
+        return max(passed, abs(shown - passed)) > _LOST_S
 
     def _lose_sight(self, versions: set[str]) -> None:
         """Of versions that no resident shows now: quiet proves nothing there, either."""

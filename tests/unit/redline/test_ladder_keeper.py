@@ -107,6 +107,24 @@ async def test_while_the_data_plane_is_out_of_sight_its_quiet_proves_nothing(wor
     assert world.level("b") == FULL
 
 
+async def test_a_process_that_slept_counts_none_of_it_as_quiet(world: World) -> None:
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    world.hear(AlertName.LATENCY_DEGRADE, status="resolved")
+    world.clock.advance(2 * DWELL_S)
+    await world.seconds(DWELL_S - 2)
+    assert world.level("b") == DEGRADED
+    await world.seconds(3)
+    assert world.level("b") == FULL
+
+
+async def test_a_clock_that_is_set_forward_eases_nothing(world: World) -> None:
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    world.hear(AlertName.LATENCY_DEGRADE, status="resolved")
+    world.keeper._wall = lambda: world.clock() + 3700.0
+    await world.seconds(DWELL_S - 2)
+    assert world.level("b") == DEGRADED
+
+
 async def test_native_pages_wait_until_they_would_fit(world: World) -> None:
     await world.seconds(1, AlertName.CACHE_BELOW_FLOOR)
     world.hear(AlertName.CACHE_BELOW_FLOOR, status="resolved")
