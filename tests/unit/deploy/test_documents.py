@@ -5,10 +5,12 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer.main
 
 from monitors import catalog
+from monitors.contract import DrainOrder, FlushOrder, LadderOrder, ProbeOrder, Route
 from redline.cli import app
 
 ROOT = Path(__file__).parents[3]
@@ -113,3 +115,33 @@ def test_every_dependency_has_a_line_that_says_why() -> None:
     names = {re.split(r"[<>=\[ ]", need)[0] for need in wanted}
     said = (ROOT / "docs/adr/dependencies.md").read_text()
     assert {name for name in names if not re.search(rf"[ (]{name}[,) ]", said)} == set()
+
+
+ORDERS = {
+    "levels": LadderOrder,
+    "route": Route,
+    "drain": DrainOrder,
+    "flush": FlushOrder,
+    "probe": ProbeOrder,
+}
+
+
+def orders_by_hand() -> list[tuple[str, str]]:
+    """(what is ordered, its body) of each order that a runbook has on-call send, as a shell would
+    fill it in."""
+    found: list[tuple[str, str]] = []
+    for page in sorted((ROOT / "docs/runbooks").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        for path, body in re.findall(r"order (?:PUT|POST) (\S+) '(\{.*?\})'$", text, re.M | re.S):
+            kind = next(part for part in reversed(path.split("/")) if part in ORDERS)
+            found.append((kind, re.sub(r"'\$(?:[A-Z]+|\([^)]*\))'", "7", body)))
+    return found
+
+
+def test_every_kind_of_order_is_in_a_runbook() -> None:
+    assert {kind for kind, _ in orders_by_hand()} == set(ORDERS)
+
+
+@pytest.mark.parametrize(("kind", "body"), orders_by_hand())
+def test_an_order_that_a_runbook_has_sent_by_hand_is_one(kind: str, body: str) -> None:
+    msgspec.json.decode(body, type=ORDERS[kind])
