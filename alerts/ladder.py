@@ -45,7 +45,16 @@ class Measured(Wire, frozen=True):
     ratio: float
 
 
-Event = Move | Override | OverrideEnded | Measured
+class Peak(Wire, frozen=True):
+    """The load that a rung has to be given back to, in requests a second: the memory of it outlives
+    the process. It changes no stair."""
+
+    at: float
+    version: str
+    per_s: float
+
+
+Event = Move | Override | OverrideEnded | Measured | Peak
 
 
 @dataclass(frozen=True)
@@ -148,6 +157,8 @@ class Ladder:
 
     def after(self, event: Event, lines: LadderLines) -> "Ladder":
         """The ladder once this has happened."""
+        if isinstance(event, Peak):
+            return self
         changed = replace(self, events=self.events + 1)
         match event:
             case Move():

@@ -35,10 +35,13 @@ class Override(Wire, frozen=True):
     def over(
         self, rungs: Mapping[Part, int], session_class: SessionClass, now: float
     ) -> dict[Part, int]:
-        """The rungs that sessions of a class get, of those that the ladder has."""
-        if now < self.until and session_class in self.classes:
+        """The rungs that sessions of a class get, of those that the ladder has. One of some
+        classes serves them no better than the others: of the two the worse holds."""
+        if now >= self.until or session_class not in self.classes:
+            return dict(rungs)
+        if self.is_for_all:
             return {**rungs, **self.parts}
-        return dict(rungs)
+        return {part: max(rung, self.parts.get(part, rung)) for part, rung in rungs.items()}
 
 
 class OverrideEnded(Wire, frozen=True):

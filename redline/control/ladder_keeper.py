@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from alerts.decide import decide
 from alerts.firing import Firing
-from alerts.forecast import History, load_of
-from alerts.ladder import LADDER, Event, Ladder, Mode, Move, rebuild
+from alerts.forecast import History, Load, load_of
+from alerts.ladder import LADDER, Event, Ladder, Mode, Move, Peak, rebuild
 from alerts.overrides import Override, OverrideEnded, OverrideError, check
 from alerts.parts import Part
 from monitors.contract import (
@@ -36,6 +36,7 @@ from rollout.dataplane import DataPlane, DataPlaneError
 from rollout.ledger import Ledger
 
 _LOST_S = 5.0  # ticks further apart, or clocks that part by more, saw nothing of the time between
+_PEAK_S, _HIGHER = 300.0, 1.1  # a peak is journalled so often, and when it is so much higher
 _JITTER = 0.1  # of a lease, either way: not all of them expire at once
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class LadderKeeper:
         self._versions: dict[str, str] = {}  # of the residents that were last seen
         self._ordered_at: dict[tuple[str, SessionClass], float] = {}
         self._told: dict[str, set[tuple[Part, int]]] = {}
+        self._peaks: dict[str, Peak] = {}  # that were journalled last
         mode = journal.last(MODE)
         self.mode = Mode.LIVE if mode is None else mode.read_as(ModeSet).mode
         self._events = [read(entry) for entry in journal.read(kinds=list(KINDS), limit=None)]
@@ -139,7 +141,7 @@ class LadderKeeper:
         for resident in residents:
             # Nobody watches a resident that answers nothing: quiet proves nothing there.
             seen = firing if resident.state is ResidentState.READY else None
-            self._note(resident, tables)
+            await self._note(resident, tables)
             try:
                 await self._keep(resident, await self._decide(resident, seen))
             except DataPlaneError as err:
@@ -172,7 +174,7 @@ class LadderKeeper:
         except JournalUnwritable as err:
             log.warning("the freeze is not journalled yet: %s", err)
 
-    def _note(self, resident: ResidentStatus, tables: Tables | None) -> None:
+    async def _note(self, resident: ResidentStatus, tables: Tables | None) -> None:
         load = load_of(
             resident.version,
             tables,
@@ -182,6 +184,19 @@ class LadderKeeper:
         )
         history = self._history(resident.version)
         self._histories[resident.version] = history.noted(self._wall(), load)
+        await self._note_peak(resident.version, load.per_s, self._wall())
+
+    async def _note_peak(self, version: str, per_s: float | None, now: float) -> None:
+        """Journal the load that a degraded version must bear once a rung is given back, about
+        every five minutes: a successor in a trough must not forget it."""
+        if not per_s or self._ladder(version, now).level == Level():
+            return
+        told = self._peaks.get(version)
+        is_known = told is not None and 0.0 <= now - told.at < _PEAK_S
+        if told is None or not is_known or per_s > _HIGHER * told.per_s:
+            self._peaks[version] = peak = Peak(at=now, version=version, per_s=per_s)
+            async with self._writing:
+                await self._record(peak, LADDER, can_wait=True)
 
     async def _decide(self, resident: ResidentStatus, firing: tuple[Firing, ...] | None) -> Ladder:
         """The resident's ladder once this tick's moves are journalled. None follows a freeze."""
@@ -249,13 +264,17 @@ class LadderKeeper:
         return rebuild(version, self._events, now, self._lines.ladder)
 
     def _history(self, version: str) -> History:
-        """What is known of a version's load; after a restart, what its moves tell."""
+        """What is known of a version's load; after a restart, what its moves and peaks tell."""
         if version in self._histories:
             return self._histories[version]
         history = History()
         for event in self._events:
-            if isinstance(event, Move) and event.version == version:
+            if event.version != version:
+                continue
+            if isinstance(event, Move):
                 history = history.noted(event.at, event.seen)
+            elif isinstance(event, Peak):
+                history = history.noted(event.at, Load(per_s=event.per_s))
         return history
 
     def _version(self, resident: str) -> str:

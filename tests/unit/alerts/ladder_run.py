@@ -23,8 +23,6 @@ def alert(action: Action, version: str = "v1") -> Firing:
         Action.LIMIT_ADMISSION: AlertName.LADDER_EXHAUSTED,
         Action.DEGRADE_MEDIA: AlertName.LATENCY_DEGRADE,
         Action.QUANTISE_KV: AlertName.CACHE_BELOW_FLOOR,
-        Action.SHED: AlertName.FIRST_PACKET_SLOW,
-        Action.LIMIT_ADMISSION: AlertName.LADDER_EXHAUSTED,
         Action.ROLL_BACK: AlertName.FAULT_RATE,
         Action.NONE: AlertName.NO_DATA,
     }

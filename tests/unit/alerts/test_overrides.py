@@ -51,3 +51,13 @@ def test_no_override_of_some_classes_holds_the_ladder_itself() -> None:
     assert not override().holds(Part.MEDIA, now=60.0)
     assert not override().holds(Part.KV, now=0.0)
     assert not override(classes=(SessionClass.BATCH,)).holds(Part.MEDIA, now=0.0)
+
+
+@pytest.mark.parametrize(("ladder", "held"), [(2, 2), (0, 1)])
+def test_some_classes_are_served_no_better_than_the_ladder_has_the_others(
+    ladder: int, held: int
+) -> None:
+    batch = override(classes=(SessionClass.BATCH,), parts={Part.MEDIA: 1})
+    rungs = {**dict.fromkeys(Part, 0), Part.MEDIA: ladder}
+    assert batch.over(rungs, SessionClass.BATCH, now=0.0)[Part.MEDIA] == held
+    assert batch.over(rungs, SessionClass.INTERACTIVE, now=0.0)[Part.MEDIA] == ladder
