@@ -112,6 +112,7 @@ class _Version:
         self._stamp = Stamp("b", version, "s", "r", 1, 1, Level())
         self._draw = random.Random(version)
         self._hit = self._lookup = 0.0
+        self._is_new = True
         self._segment: Segment | None = None
 
     def serve(self, book: Book, segment: Segment, lines: RedLines) -> None:
@@ -139,8 +140,11 @@ class _Version:
     def show(self, book: Book, segment: Segment) -> None:
         if segment.happens is Happens.ENGINE_LOST:
             return
-        self._hit += segment.lookups * segment.hits / 8
-        self._lookup += segment.lookups
+        if self._is_new:  # an engine tells its numbers as it starts, before any request
+            self._is_new = False
+        else:
+            self._hit += segment.lookups * segment.hits / 8
+            self._lookup += segment.lookups
         cells = [self._cell(0, 1.0, segment.live_gb)]
         book.snapshot(self.version, _snapshot(cells))
 
@@ -149,6 +153,7 @@ class _Version:
         if segment.happens in (Happens.ENGINE_LOST, Happens.ENGINE_AGAIN):
             book.lost_sight(self.version)
             self._hit = self._lookup = 0.0
+            self._is_new = True
         if segment.happens is Happens.RING_EMPTIED:
             book.flushed(self.version)
 
