@@ -68,6 +68,10 @@ def command(
     """
     from redline.client import ClientError
 
+    if end and (for_ is not None or reason is not None):
+        fail("--end takes neither --for nor --reason: it ends every one", 2)
+    if for_ is None and reason is not None:
+        fail("--reason: say how long, as --for 2h", 2)
     stack = stack_of(state_dir)
     try:
         if end:

@@ -27,12 +27,12 @@ LinesFile = Annotated[
 ]
 
 
-def stack_of(state_dir: Path) -> Stack:
-    """The running stack; ends the command where there is none."""
+def stack_of(state_dir: Path, code: int = 1) -> Stack:
+    """The running stack; ends the command with this code where there is none."""
     try:
         return find_stack(state_dir)
     except SettingsError as err:
-        fail(err)
+        fail(err, code)
 
 
 def policy_of(path: Path | None, base: "RedLines | None" = None) -> "Policy":

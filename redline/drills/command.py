@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redline.drills.stage import Teller
 
 NOT_ANSWERED, CANNOT_RUN, INTERRUPTED = 1, 2, 130
+_ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 Name = Annotated[
     DrillName,
@@ -85,7 +86,7 @@ def _hold(name: DrillName, wishes: "Wishes", lines: Path | None, state_dir: Path
     from redline.drills.run import hold_drill
     from redline.drills.stage import CannotRun
 
-    stack = stack_of(state_dir)
+    stack = stack_of(state_dir, CANNOT_RUN)
     policy = _policy(stack, lines)
     try:
         with only_drill_in(state_dir, name), _mending_when_ended(), _telling(name) as teller:
@@ -134,13 +135,15 @@ def _telling(name: DrillName) -> Generator["Teller"]:
 
 @contextmanager
 def _mending_when_ended() -> Generator[None]:
-    """SIGTERM is as Ctrl-C: what was broken is mended on the way out."""
+    """SIGTERM, and a terminal that is closed, are as Ctrl-C: what was broken is mended on the way
+    out."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in _ENDS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

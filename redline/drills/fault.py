@@ -1,7 +1,8 @@
 """The drill of a rollback: A's speech is cut off, and A is taken out with proof (S4.3)."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from monitors.contract import DrillKind, FaultFound, Observed, ResidentStatus
@@ -28,32 +29,66 @@ CALLED = "called"
 _SPOKEN = Kind(workers=2, max_tokens=6, speech=True, clip=True)
 _ON_TRIAL = (Phase.PREPARE, Phase.WARMUP, Phase.CANARY)
 _PREPARED_S = 60.0
+_QUESTION = (
+    f"No version is on trial. Start a rollout that sends {WEIGHT} % of new sessions to A, whose "
+    "speech will stop early?"
+)
 
 
 def fault(stage: Stage, *, unasked: bool, clean_up: bool) -> None:
     """Truncated speech: called by the evidence, cut over, drained, flushed, probed, quarantined."""
-    canary = _canary(stage, unasked=unasked)
-    before = stage.observed()
-    stage.begin(f"speech of {canary.version} stops early")
-    traffic = _SPOKEN if stage.own_traffic else None
-    with (
-        stage.traffic.going_on(traffic),
-        stage.injected(DrillKind.TRUNCATE, canary.name, None),
-    ):
-        stage.expect(*_answered(stage, canary))
+    with _ending_what_began(stage, began=_on_trial(stage, unasked=unasked)):
+        canary = _canary(stage)
+        before = stage.observed()
+        stage.begin(f"speech of {canary.version} stops early")
+        traffic = _SPOKEN if stage.own_traffic else None
+        with (
+            stage.traffic.going_on(traffic),
+            stage.injected(DrillKind.TRUNCATE, canary.name, None),
+        ):
+            stage.expect(*_answered(stage, canary))
     _unharmed(stage, before)
     _afterwards(stage, canary, clean_up=clean_up)
 
 
-def _canary(stage: Stage, *, unasked: bool) -> ResidentStatus:
-    """A with its weight, in a rollout that runs or is started here."""
+def _on_trial(stage: Stage, *, unasked: bool) -> bool:
+    """See that a version is on trial; whether its rollout is begun here."""
     rollout = stage.control().rollout
     if rollout is None:
         raise CannotRun("this control plane stands by: ask the one that leads")
-    if rollout.phase not in _ON_TRIAL:
-        if not (unasked or stage.teller.confirm("No version is on trial. Start a rollout?")):
-            raise CannotRun("no version is on trial: start a rollout, or let the drill do so")
-        _start(stage)
+    if rollout.phase in _ON_TRIAL:
+        return False
+    if not (unasked or stage.teller.confirm(_QUESTION)):
+        raise CannotRun("no version is on trial: start a rollout, or let the drill do so")
+    _start(stage)
+    return True
+
+
+@contextmanager
+def _ending_what_began(stage: Stage, *, began: bool) -> Generator[None]:
+    """A rollout of the drill's own does not outlive a drill that ends early: nobody watches it."""
+    try:
+        yield
+    except BaseException:
+        if began:
+            _take_back(stage)
+        raise
+
+
+def _take_back(stage: Stage) -> None:
+    url = f"{stage.stack.control_url}/api/rollout/rollback"
+    order = VerbOrder(actor=ACTOR, argument="its drill ended early")
+    try:
+        ask(stage.stack, "POST", url, RolloutStatus, order, timeout_s=_PREPARED_S)
+    except ClientError as err:
+        stage.tell(f"the drill's rollout is not rolled back here: {err}")
+        stage.tell("  redline rollout status; redline rollout rollback")
+        return
+    stage.tell("the drill's rollout is rolled back")
+
+
+def _canary(stage: Stage) -> ResidentStatus:
+    """A with its weight."""
     stage.await_first(_serving, _PREPARED_S, "waits until A has its weight")
     observed = stage.observed()
     return next(one for one in observed.residents if one.name == observed.canary)

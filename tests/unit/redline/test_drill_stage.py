@@ -1,15 +1,20 @@
 """A drill's stage: it looks until a step comes or is overdue, and mends what it broke."""
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from alerts.policy import make
 from monitors.contract import DrillKind
 from monitors.redlines import RedLines
+from redline.cli import app
+from redline.drills import command, fault
 from redline.drills.lock import Busy, only_drill_in, running_drill
 from redline.drills.stage import CannotRun, Stage, Teller, Unanswered
 from redline.drills.timeline import BREACH, Mark, Step, wanting
@@ -154,3 +159,47 @@ def test_a_drill_that_ended_by_an_error_leaves_the_next_free(tmp_path: Path) -> 
         fails()
     with only_drill_in(tmp_path, "cache"):
         assert running_drill(tmp_path) == "cache"
+
+
+ROLLBACK = "/api/rollout/rollback"
+
+
+@pytest.mark.parametrize(("began", "orders"), [(True, 1), (False, 0)])
+def test_a_rollout_of_the_drills_own_does_not_outlive_it(began: bool, orders: int) -> None:
+    said: list[str] = []
+    with recording_server() as server:
+        server.answers[ROLLBACK] = Answer(b'{"error":"nothing is on trial"}', 409)
+
+        def interrupted() -> None:
+            with fault._ending_what_began(stage_on(server, said), began=began):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert [seen.path for seen in server.seen] == [ROLLBACK] * orders
+    assert ("nothing is on trial" in " ".join(said)) is began
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_drill_that_is_told_to_end_mends_as_on_ctrl_c(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+
+    def told_to_end() -> None:
+        with command._mending_when_ended():
+            os.kill(os.getpid(), number)
+            time.sleep(5.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        told_to_end()
+    assert signal.getsignal(number) == before
+
+
+def test_no_stack_is_a_drill_that_cannot_run(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(app, ["drill", "latency", "--state-dir", str(tmp_path)])
+    assert outcome.exit_code == command.CANNOT_RUN
+
+
+@pytest.mark.parametrize("wrong", [["--reason", "x"], ["--for", "5m", "--end"]])
+def test_a_maintenance_that_is_half_said_does_nothing(wrong: list[str], tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(app, ["maintenance", *wrong, "--state-dir", str(tmp_path)])
+    assert outcome.exit_code == 2
