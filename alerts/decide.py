@@ -47,13 +47,16 @@ def decide(
     lines: RedLines,
     *,
     mode: Mode = Mode.LIVE,
+    was_away: bool = False,
 ) -> Decision:
     """One tick. `now` is wall seconds; `firing` may hold other versions' alerts.
 
     None for `firing` says that nobody watches: no move is made and every dwell starts again.
+    `was_away`: nobody watched until now; every dwell starts again, and what fires still acts.
     """
     alerts = None if firing is None else [f for f in firing if f.version == ladder.version]
-    seen = _foreseen(_seen(ladder, alerts, now), history, now, lines)
+    noted = _seen(ladder, None if was_away else alerts, now)
+    seen = _foreseen(noted, history, now, lines)
     if alerts is None or mode is Mode.FROZEN:
         return Decision(seen)
     measured = _measured(seen, history, now, lines)

@@ -135,15 +135,14 @@ class LadderKeeper:
         if observed is not None:
             self._versions = {each.name: each.version for each in observed.residents}
         residents = () if observed is None else observed.residents
-        if self._was_away():
-            firing = None
+        was_away = self._was_away()
         self._lose_sight(set(self._ladders) - {each.version for each in residents})
         for resident in residents:
             # Nobody watches a resident that answers nothing: quiet proves nothing there.
             seen = firing if resident.state is ResidentState.READY else None
             await self._note(resident, tables)
             try:
-                await self._keep(resident, await self._decide(resident, seen))
+                await self._keep(resident, await self._decide(resident, seen, was_away=was_away))
             except DataPlaneError as err:
                 log.warning("the level is not ordered: %s", err, extra={"resident": resident.name})
 
@@ -198,13 +197,17 @@ class LadderKeeper:
             async with self._writing:
                 await self._record(peak, LADDER, can_wait=True)
 
-    async def _decide(self, resident: ResidentStatus, firing: tuple[Firing, ...] | None) -> Ladder:
+    async def _decide(
+        self, resident: ResidentStatus, firing: tuple[Firing, ...] | None, *, was_away: bool
+    ) -> Ladder:
         """The resident's ladder once this tick's moves are journalled. None follows a freeze."""
         version, now = resident.version, self._wall()
         async with self._writing:
             await self._end_override(version, now)
             ladder, history = self._ladder(version, now), self._history(version)
-            decision = decide(ladder, firing, history, now, self._lines, mode=self.mode)
+            decision = decide(
+                ladder, firing, history, now, self._lines, mode=self.mode, was_away=was_away
+            )
             if decision.measured is not None:
                 await self._record(decision.measured, LADDER, can_wait=True)
             self._ladders[version] = decision.ladder

@@ -14,7 +14,7 @@ from alerts.ladder import Mode, Move, Peak
 from alerts.parts import Part
 from alerts.policy import AlertName
 from monitors.cache_table import CacheSummary
-from monitors.contract import ALL_CLASSES, KvRung, Level, Observed
+from monitors.contract import ALL_CLASSES, KvRung, Level, MediaRung, Observed
 from monitors.journal import JournalUnwritable, LeaderLease, StaleLeader
 from monitors.labels import ResidentState
 from monitors.tables import Tables, lines_shown, windows
@@ -115,6 +115,15 @@ async def test_a_process_that_slept_counts_none_of_it_as_quiet(world: World) -> 
     assert world.level("b") == DEGRADED
     await world.seconds(3)
     assert world.level("b") == FULL
+
+
+@pytest.mark.parametrize("apart_s", [1.0, 4.0, 6.0])
+async def test_ticks_that_come_seldom_still_degrade(world: World, apart_s: float) -> None:
+    for _ in range(int(DWELL_S / apart_s) + 3):
+        world.hear(AlertName.LATENCY_DEGRADE)
+        await world.rounds.once()
+        world.clock.advance(apart_s)
+    assert world.level("b").media is MediaRung.P160_8K
 
 
 async def test_a_clock_that_is_set_forward_eases_nothing(world: World) -> None:
