@@ -14,6 +14,10 @@ class ClientError(RuntimeError):
     """The stack did not answer, or refused; the message says which and what to do."""
 
 
+class RefusedError(ClientError):
+    """The stack answered that it will not: nothing was done."""
+
+
 def ask(
     stack: Stack,
     method: str,
@@ -46,7 +50,7 @@ def _accepted(
 ) -> httpx.Response:
     found = _call(stack, method, url, body, timeout_s)
     if found.status_code >= 400:
-        raise ClientError(f"refused ({found.status_code}): {reason(found)}")
+        raise RefusedError(f"refused ({found.status_code}): {reason(found)}")
     return found
 
 

@@ -2,8 +2,7 @@
 
 import os
 import signal
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -53,12 +52,7 @@ def send(process: ProcessMark, number: signal.Signals) -> None:
         os.close(handle)
 
 
-@contextmanager
-def stopped(process: ProcessMark) -> Generator[None]:
-    """Hold a process still, and let it go on whatever happens. Raises `NotOurs`."""
-    send(process, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        with suppress(NotOurs):  # it was killed meanwhile: nothing is left to continue
-            send(process, signal.SIGCONT)
+def let_go_on(process: ProcessMark) -> None:
+    """A stopped process goes on; to one that runs it means nothing."""
+    with suppress(NotOurs):  # it was killed meanwhile: nothing is left to continue
+        send(process, signal.SIGCONT)

@@ -1,10 +1,8 @@
 """`redline drill NAME`: breaks something, watches, and says whether the runbook is true."""
 
-import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from redline.drills.stage import Teller
 
 NOT_ANSWERED, CANNOT_RUN, INTERRUPTED = 1, 2, 130
-_ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 Name = Annotated[
     DrillName,
@@ -82,18 +79,25 @@ def command(
 def _hold(name: DrillName, wishes: "Wishes", lines: Path | None, state_dir: Path) -> "Report":
     """The drill, under the lock, told of on standard error; ends the command where it cannot be."""
     from redline.client import ClientError
+    from redline.drills.damage import Damage
     from redline.drills.lock import Busy, only_drill_in
     from redline.drills.run import hold_drill
     from redline.drills.stage import CannotRun
 
     stack = stack_of(state_dir, CANNOT_RUN)
-    policy = _policy(stack, lines)
+    policy, damage = _policy(stack, lines), Damage()
     try:
-        with only_drill_in(state_dir, name), _mending_when_ended(), _telling(name) as teller:
-            return hold_drill(name, stack, policy, wishes, teller)
+        with (
+            only_drill_in(state_dir, name),
+            _telling(name) as teller,
+            damage.mended_at_the_end(),
+        ):
+            return hold_drill(name, stack, policy, wishes, teller, damage)
     except KeyboardInterrupt:
-        fail("interrupted; what was broken is mended", INTERRUPTED)
+        fail(f"interrupted; {damage.told}", INTERRUPTED)
     except typer.Abort:
+        if damage.interrupted:
+            fail(f"interrupted; {damage.told}", INTERRUPTED)
         fail("nobody answers here: say --yes", CANNOT_RUN)
     except (Busy, CannotRun, ClientError, OSError) as err:
         fail(err, CANNOT_RUN)
@@ -131,19 +135,3 @@ def _telling(name: DrillName) -> Generator["Teller"]:
             wait_for=lambda what: status.update(f"drill {name}: {what}"),
             confirm=confirm,
         )
-
-
-@contextmanager
-def _mending_when_ended() -> Generator[None]:
-    """SIGTERM, and a terminal that is closed, are as Ctrl-C: what was broken is mended on the way
-    out."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in _ENDS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

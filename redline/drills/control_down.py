@@ -54,6 +54,7 @@ def _require_short(hold_s: float | None, dwell_s: float) -> None:
 
 
 def _killed(stage: Stage, led_by: int) -> None:
+    stage.damage.breaks(CONTROL_PLANE, lambda: f"`redline up` starts the {CONTROL_PLANE} again")
     try:
         send(stage.process(CONTROL_PLANE), signal.SIGKILL)
     except NotOurs as err:
@@ -61,6 +62,7 @@ def _killed(stage: Stage, led_by: int) -> None:
     stage.act(DOWN, f"the {CONTROL_PLANE} is killed")
     led = Step(LED, "it is back, and leads under a new epoch", stage.bounds.led_again_s(), DOWN)
     stage.expect((led, signs.leads(newer_than=led_by)))
+    stage.damage.forget(CONTROL_PLANE)
 
 
 def _held(stage: Stage, hold_s: float, led_by: int) -> None:

@@ -1,14 +1,13 @@
 """The drill of a rollback: A's speech is cut off, and A is taken out with proof (S4.3)."""
 
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 from monitors.contract import DrillKind, FaultFound, Observed, ResidentStatus
 from monitors.labels import Keep, Phase
 from monitors.requests import RequestRecord
-from redline.client import ClientError, ask
+from redline.client import ClientError, RefusedError, ask
 from redline.control.api import StartAnswer, StartOrder, VerbOrder
 from redline.drills import signs
 from redline.drills.signs import GATEWAY, JOURNAL, Sign
@@ -29,6 +28,7 @@ CALLED = "called"
 _SPOKEN = Kind(workers=2, max_tokens=6, speech=True, clip=True)
 _ON_TRIAL = (Phase.PREPARE, Phase.WARMUP, Phase.CANARY)
 _PREPARED_S = 60.0
+_ROLLOUT = "the drill's rollout"
 _QUESTION = (
     f"No version is on trial. Start a rollout that sends {WEIGHT} % of new sessions to A, whose "
     "speech will stop early?"
@@ -37,54 +37,46 @@ _QUESTION = (
 
 def fault(stage: Stage, *, unasked: bool, clean_up: bool) -> None:
     """Truncated speech: called by the evidence, cut over, drained, flushed, probed, quarantined."""
-    with _ending_what_began(stage, began=_on_trial(stage, unasked=unasked)):
-        canary = _canary(stage)
-        before = stage.observed()
-        stage.begin(f"speech of {canary.version} stops early")
-        traffic = _SPOKEN if stage.own_traffic else None
-        with (
-            stage.traffic.going_on(traffic),
-            stage.injected(DrillKind.TRUNCATE, canary.name, None),
-        ):
-            stage.expect(*_answered(stage, canary))
+    _on_trial(stage, unasked=unasked)
+    canary = _canary(stage)
+    before = stage.observed()
+    stage.begin(f"speech of {canary.version} stops early")
+    traffic = _SPOKEN if stage.own_traffic else None
+    with (
+        stage.traffic.going_on(traffic),
+        stage.injected(DrillKind.TRUNCATE, canary.name, None),
+    ):
+        stage.expect(*_answered(stage, canary))
+    stage.damage.forget(_ROLLOUT)
     _unharmed(stage, before)
     _afterwards(stage, canary, clean_up=clean_up)
 
 
-def _on_trial(stage: Stage, *, unasked: bool) -> bool:
-    """See that a version is on trial; whether its rollout is begun here."""
+def _on_trial(stage: Stage, *, unasked: bool) -> None:
+    """See that a version is on trial. A rollout that is begun here does not outlive a drill that
+    ends early: nobody would watch it."""
     rollout = stage.control().rollout
     if rollout is None:
         raise CannotRun("this control plane stands by: ask the one that leads")
     if rollout.phase in _ON_TRIAL:
-        return False
+        return
     if not (unasked or stage.teller.confirm(_QUESTION)):
         raise CannotRun("no version is on trial: start a rollout, or let the drill do so")
+    stage.damage.breaks(_ROLLOUT, lambda: _take_back(stage))
     _start(stage)
-    return True
 
 
-@contextmanager
-def _ending_what_began(stage: Stage, *, began: bool) -> Generator[None]:
-    """A rollout of the drill's own does not outlive a drill that ends early: nobody watches it."""
-    try:
-        yield
-    except BaseException:
-        if began:
-            _take_back(stage)
-        raise
-
-
-def _take_back(stage: Stage) -> None:
+def _take_back(stage: Stage) -> str | None:
     url = f"{stage.stack.control_url}/api/rollout/rollback"
     order = VerbOrder(actor=ACTOR, argument="its drill ended early")
     try:
         ask(stage.stack, "POST", url, RolloutStatus, order, timeout_s=_PREPARED_S)
     except ClientError as err:
-        stage.tell(f"the drill's rollout is not rolled back here: {err}")
-        stage.tell("  redline rollout status; redline rollout rollback")
-        return
-    stage.tell("the drill's rollout is rolled back")
+        left = f"{_ROLLOUT} is not rolled back ({err}); see `redline rollout status`"
+        stage.tell(left)
+        return left
+    stage.tell(f"{_ROLLOUT} is rolled back")
+    return None
 
 
 def _canary(stage: Stage) -> ResidentStatus:
@@ -99,6 +91,9 @@ def _start(stage: Stage) -> None:
     url = f"{stage.stack.control_url}/api/rollout/start"
     try:
         plan = ask(stage.stack, "POST", url, StartAnswer, order).plan
+    except RefusedError as err:
+        stage.damage.forget(_ROLLOUT)
+        raise CannotRun(str(err)) from err
     except ClientError as err:
         raise CannotRun(str(err)) from err
     stage.tell(f"a rollout is started: {plan.version} gets {plan.weight} % of new sessions")

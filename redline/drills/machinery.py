@@ -1,5 +1,6 @@
 """Drills of what evaluates: Prometheus or Alertmanager is silent, breaches are still answered."""
 
+import signal
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from redline.drills.signs import Sign
 from redline.drills.stage import CannotRun, Stage
 from redline.drills.timeline import Mark, Step
 from redline.drills.watch import Sight
-from redline.processes import NotOurs, stopped
+from redline.processes import NotOurs, let_go_on, send
 
 PROMETHEUS, ALERTMANAGER = "Prometheus", "Alertmanager"
 EMBEDDED, BACK = "embedded", "back"
@@ -48,8 +49,10 @@ def silent(stage: Stage, process: str) -> None:
 @contextmanager
 def held_still(stage: Stage, name: str) -> Generator[None]:
     """One of the stack's processes, stopped until the block ends. Raises `CannotRun`."""
+    process = stage.process(name)
     try:
-        with stopped(stage.process(name)):
+        with stage.damage.broken(name, lambda: let_go_on(process)):
+            send(process, signal.SIGSTOP)
             yield
     except NotOurs as err:
         raise CannotRun(f"{name}: {err}; is `redline up` restarting it? Try again") from err

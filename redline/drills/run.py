@@ -10,6 +10,7 @@ from alerts.policy import Policy
 from redline.client import ClientError
 from redline.drills import control_down, engine, fault, machinery
 from redline.drills.clip import write_clip
+from redline.drills.damage import Damage
 from redline.drills.names import DrillName
 from redline.drills.report import Report, report
 from redline.drills.stage import Stage, Teller, Unanswered
@@ -31,10 +32,18 @@ class Wishes:
 
 
 def hold_drill(
-    name: DrillName, stack: Stack, policy: Policy, wishes: Wishes, teller: Teller
+    name: DrillName,
+    stack: Stack,
+    policy: Policy,
+    wishes: Wishes,
+    teller: Teller,
+    damage: Damage,
 ) -> Report:
-    """Break, watch, mend, judge. Raises `CannotRun` and `ClientError` where it cannot begin."""
-    with _staged(stack, policy, wishes, teller) as stage:
+    """Break, watch, mend, judge. `damage`: mended by whoever calls, where this is cut short.
+
+    Raises `CannotRun` and `ClientError` where it cannot begin.
+    """
+    with _staged(stack, policy, wishes, teller, damage) as stage:
         instead: tuple[str, ...] = ()
         try:
             _play(name, stage, wishes)
@@ -50,7 +59,9 @@ def hold_drill(
 
 
 @contextmanager
-def _staged(stack: Stack, policy: Policy, wishes: Wishes, teller: Teller) -> Generator[Stage]:
+def _staged(
+    stack: Stack, policy: Policy, wishes: Wishes, teller: Teller, damage: Damage
+) -> Generator[Stage]:
     with tempfile.TemporaryDirectory() as folder, watching(stack) as watch:
         clip = Path(folder) / "drill.mp4"
         write_clip(clip)
@@ -62,6 +73,7 @@ def _staged(stack: Stack, policy: Policy, wishes: Wishes, teller: Teller) -> Gen
             teller=teller,
             recovery=wishes.recovery,
             own_traffic=wishes.own_traffic,
+            damage=damage,
         )
 
 

@@ -12,10 +12,11 @@ from alerts.rule import Rule
 from monitors.contract import DrillKind, Observed, ResidentStatus
 from monitors.redlines import RedLines
 from redline import inject
-from redline.client import ClientError, ask
+from redline.client import ClientError, RefusedError, ask
 from redline.control.api import ControlStatus
 from redline.drills.bounds import Bounds
-from redline.drills.signs import Sign, resident
+from redline.drills.damage import Damage
+from redline.drills.signs import Sign
 from redline.drills.timeline import BEGIN, Mark, Step, Timeline
 from redline.drills.traffic import Probe, Traffic
 from redline.drills.watch import PERIOD_S, Sight, Watch
@@ -60,6 +61,7 @@ class Stage:
     teller: Teller
     recovery: bool = True
     own_traffic: bool = True
+    damage: Damage = field(default_factory=Damage)
     timeline: Timeline = field(
         default_factory=lambda: Timeline(began=Mark(time.time(), "began", "this drill"))
     )
@@ -127,22 +129,26 @@ class Stage:
     @contextmanager
     def injected(self, kind: DrillKind, name: str, amount: float | None) -> Generator[None]:
         """A fault in one resident's engine, until the block ends."""
-        try:
-            report = inject.start(self.stack, kind, name, _LONGEST_S, amount)
-        except ClientError as err:
-            raise CannotRun(str(err)) from err
-        try:
-            self.tell(f"{kind} on {name}: {report.detail}")
+        what = f"{kind} on {name}"
+        with self.damage.broken(what, lambda: self._end_injection(kind, name)):
+            try:
+                report = inject.start(self.stack, kind, name, _LONGEST_S, amount)
+            except RefusedError as err:
+                self.damage.forget(what)
+                raise CannotRun(str(err)) from err
+            except ClientError as err:
+                raise CannotRun(str(err)) from err
+            self.tell(f"{what}: {report.detail}")
             yield
-        finally:
-            self.end_injection(kind, name)
 
-    def end_injection(self, kind: DrillKind, name: str) -> None:
-        """End it now; it may have ended by itself, with its engine."""
+    def _end_injection(self, kind: DrillKind, name: str) -> str | None:
         try:
             inject.start(self.stack, kind, name, 0.0, inject.DEFAULT_AMOUNT.get(kind, 1.0))
         except ClientError as err:
-            self.tell(f"{kind} on {name} ends by itself within {_LONGEST_S:.0f} s: {err}")
+            left = f"{kind} on {name} ends by itself within {_LONGEST_S:.0f} s ({err})"
+            self.tell(left)
+            return left
+        return None
 
     def await_first(self, sign: Sign, within_s: float, what: str) -> None:
         """Something that must be so before anything is broken. Raises `CannotRun`."""
@@ -225,10 +231,6 @@ class Stage:
         """A step came."""
         self.timeline = replace(self.timeline, marks={**self.timeline.marks, key: mark})
         self.tell(f"{key}: {mark.seen}")
-
-    def resident(self, version: str) -> ResidentStatus | None:
-        """What the data plane last said of a version; None: it did not answer."""
-        return resident(self.watch.sight(), version)
 
     def _add(self, *steps: Step) -> None:
         self.timeline = replace(self.timeline, steps=(*self.timeline.steps, *steps))

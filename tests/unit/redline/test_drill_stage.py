@@ -1,26 +1,32 @@
 """A drill's stage: it looks until a step comes or is overdue, and mends what it broke."""
 
-import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 from alerts.policy import make
 from monitors.contract import DrillKind
+from monitors.labels import Phase
 from monitors.redlines import RedLines
 from redline.cli import app
-from redline.drills import command, fault
+from redline.drills import command, fault, machinery
 from redline.drills.lock import Busy, only_drill_in, running_drill
 from redline.drills.stage import CannotRun, Stage, Teller, Unanswered
 from redline.drills.timeline import BREACH, Mark, Step, wanting
 from redline.drills.traffic import Traffic
+from redline.processes import ProcessMark, mark_of, send
 from redline.settings import Stack
 from tests.support.http_server import Answer, Server, recording_server
+from tests.unit.redline.samples import rollout, status
 from tests.unit.redline.test_drill_signs import NOTHING
 
 DRILL = "/control/residents/b/drill"
@@ -93,6 +99,7 @@ def test_an_injection_that_cannot_be_ended_is_said_to_end_by_itself() -> None:
         with stage.injected(DrillKind.SLOW, "b", 0.5):
             del server.answers[DRILL]
     assert "ends by itself within 600 s" in said[-1]
+    assert said[-1] in stage.damage.told
 
 
 def seen_after(looks: int) -> Callable[[Any], Mark | None]:
@@ -161,37 +168,63 @@ def test_a_drill_that_ended_by_an_error_leaves_the_next_free(tmp_path: Path) -> 
         assert running_drill(tmp_path) == "cache"
 
 
-ROLLBACK = "/api/rollout/rollback"
+STATUS, START, ROLLBACK = "/api/status", "/api/rollout/start", "/api/rollout/rollback"
 
 
-@pytest.mark.parametrize(("began", "orders"), [(True, 1), (False, 0)])
-def test_a_rollout_of_the_drills_own_does_not_outlive_it(began: bool, orders: int) -> None:
+@pytest.mark.parametrize(
+    ("phase", "started", "orders"),
+    [
+        (Phase.STABLE, Answer(b"", 500), [START]),  # refused: nothing began
+        (Phase.STABLE, Answer(b"no plan"), [START, ROLLBACK]),  # begun, for all we know
+        (Phase.CANARY, Answer(b"no plan"), []),  # somebody else's
+    ],
+)
+def test_a_rollout_of_the_drills_own_does_not_outlive_it(
+    phase: Phase, started: Answer, orders: list[str]
+) -> None:
     said: list[str] = []
     with recording_server() as server:
+        server.answers[STATUS] = Answer(msgspec.json.encode(status(rollout=rollout(phase=phase))))
+        server.answers[START] = started
         server.answers[ROLLBACK] = Answer(b'{"error":"nothing is on trial"}', 409)
+        stage = stage_on(server, said)
 
         def interrupted() -> None:
-            with fault._ending_what_began(stage_on(server, said), began=began):
+            with stage.damage.mended_at_the_end():
+                fault._on_trial(stage, unasked=True)
                 raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises((KeyboardInterrupt, CannotRun)):
             interrupted()
-        assert [seen.path for seen in server.seen] == [ROLLBACK] * orders
-    assert ("nothing is on trial" in " ".join(said)) is began
+        assert [seen.path for seen in server.seen if seen.path != STATUS] == orders
+    assert ("is not rolled back" in " ".join(said)) is (ROLLBACK in orders)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_a_drill_that_is_told_to_end_mends_as_on_ctrl_c(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
+def test_what_is_stopped_goes_on_though_the_drill_ends_with_the_very_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    mark = mark_of(child.pid)
+    assert mark is not None
 
-    def told_to_end() -> None:
-        with command._mending_when_ended():
-            os.kill(os.getpid(), number)
-            time.sleep(5.0)
+    def stops(process: ProcessMark, number: signal.Signals) -> None:
+        send(process, number)
+        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        told_to_end()
-    assert signal.getsignal(number) == before
+    monkeypatch.setattr(machinery, "send", stops)
+    try:
+        with recording_server() as server:
+            stage = stage_on(server)
+            stage.stack = stage.stack.model_copy(update={"processes": {"Prometheus": mark}})
+            with pytest.raises(KeyboardInterrupt), machinery.held_still(stage, "Prometheus"):
+                pytest.fail("it went on")
+        deadline = time.monotonic() + 20
+        while psutil.Process(child.pid).status() == psutil.STATUS_STOPPED:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_no_stack_is_a_drill_that_cannot_run(tmp_path: Path) -> None:
