@@ -84,6 +84,10 @@ class Bounds:
         """From one step of a rollback to the next."""
         return 2 * MARGIN_S
 
+    def served_s(self) -> float:
+        """From the end of a control plane to the answer of a request that was sent after it."""
+        return 2 * MARGIN_S
+
     def led_again_s(self) -> float:
         """From the end of a control plane to the next that leads."""
         return _RESTART_S + 2 * MARGIN_S

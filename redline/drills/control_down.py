@@ -1,19 +1,25 @@
 """The drill of the control plane: killed or held while a level is ordered, and nothing is lost."""
 
 import signal
+import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from alerts.parts import Part
 from monitors.contract import ResidentStatus
 from redline.drills import engine, signs
-from redline.drills.machinery import held_still, later_than, moved_once
-from redline.drills.stage import CannotRun, Guard, Stage
+from redline.drills.machinery import AWAKE, after, held_still, moved_once
+from redline.drills.signs import Sign
+from redline.drills.stage import Awaited, CannotRun, Guard, Stage
 from redline.drills.timeline import Mark, Step
+from redline.drills.traffic import Kind
 from redline.drills.watch import Sight
 from redline.processes import NotOurs, send
 
 CONTROL_PLANE = "control plane"
-DOWN, LEASE, AWAKE, LED, KEPT = "down", "lease", "awake", "led", "kept"
+DOWN, SERVED, LEASE, LED, KEPT = "down", "served", "lease", "led", "kept"
+_ONE = Kind(workers=1, pause_s=threading.TIMEOUT_MAX)  # and no second one
 _LOOK_S = 2.0  # at what must not change under a new leader: a few of its ticks
 _SPARE_S = _LOOK_S + 3.0  # of the dwell, for all but the hold
 
@@ -38,9 +44,10 @@ def control_down(stage: Stage, hold_s: float | None) -> None:
         stage.pause(_LOOK_S, "looks whether the new leader keeps the level")
         kept = Step(KEPT, "the level is still held, by its orders", _LOOK_S + 2.0, LED)
         stage.expect((kept, signs.held(breach.part, stable.version)))
-    _served_on(stage, failed_before)
+    _none_failed(stage, failed_before)
     if stage.recovery:
-        engine.recover(stage, breach, stable.version)
+        engine.recover(stage, breach, stable, since=LED)
+    engine.same_process(stage, stable)
     moved_once(stage, breach.part, stable.version)
 
 
@@ -61,7 +68,9 @@ def _killed(stage: Stage, led_by: int) -> None:
         raise CannotRun(f"{CONTROL_PLANE}: {err}") from err
     stage.act(DOWN, f"the {CONTROL_PLANE} is killed")
     led = Step(LED, "it is back, and leads under a new epoch", stage.bounds.led_again_s(), DOWN)
-    stage.expect((led, signs.leads(newer_than=led_by)))
+    with _asking(stage):
+        served, sign = _served(stage)
+        stage.expect((served, _while_away(sign)), (led, signs.leads(newer_than=led_by)))
     stage.damage.forget(CONTROL_PLANE)
 
 
@@ -71,13 +80,15 @@ def _held(stage: Stage, hold_s: float, led_by: int) -> None:
     with held_still(stage, CONTROL_PLANE):
         stage.act(DOWN, f"the {CONTROL_PLANE} is stopped for {hold_s:g} s")
         began = time.time()
+        awaited = [_served(stage)]
         if stage.observed().canary_weight and hold_s > lease_s:
             ended = Step(LEASE, "the canary's weight is 0", lease_s + stage.bounds.effect_s(), DOWN)
-            stage.expect((ended, _no_canary))
+            awaited.append((ended, _no_canary))
+        with _asking(stage):
+            stage.expect(*awaited)
         stage.pause(hold_s - (time.time() - began), f"holds the {CONTROL_PLANE}")
-    stage.act(AWAKE, f"the {CONTROL_PLANE} goes on")
     led = Step(LED, "it leads", stage.bounds.led_again_s(), AWAKE)
-    stage.expect((led, later_than(time.time(), signs.leads(newer_than=led_by - 1))))
+    stage.expect((led, after(stage, AWAKE, signs.leads(newer_than=led_by - 1))))
 
 
 def _no_canary(sight: Sight) -> Mark | None:
@@ -103,7 +114,32 @@ def _holds(stage: Stage, part: Part, stable: ResidentStatus) -> Guard:
     return guard
 
 
-def _served_on(stage: Stage, failed_before: int) -> None:
+@contextmanager
+def _asking(stage: Stage) -> Generator[None]:
+    """One request at least while nobody decides, of a drill that sends no others."""
+    with stage.traffic.going_on(None if stage.own_traffic else _ONE):
+        yield
+
+
+def _served(stage: Stage) -> Awaited:
+    """Sent and answered while nobody decides: where all hang, none of them fails."""
+    step = Step(SERVED, "a request is answered meanwhile", stage.bounds.served_s(), DOWN)
+
+    def sign(_: Sight) -> Mark | None:
+        newest, down = stage.traffic.newest, stage.timeline.at(DOWN)
+        if newest is None or down is None or newest.sent < down:
+            return None
+        return Mark(newest.answered, "a request is answered", "this drill")
+
+    return step, sign
+
+
+def _while_away(sign: Sign) -> Sign:
+    """What is seen before the next control plane answers."""
+    return lambda sight: sign(sight) if sight.control is None else None
+
+
+def _none_failed(stage: Stage, failed_before: int) -> None:
     failures = [why for _, why in stage.traffic.failures[failed_before:]]
     stage.never(
         bool(failures),

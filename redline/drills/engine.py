@@ -18,7 +18,7 @@ from redline.drills.traffic import Kind, Probe
 
 PENDING, FIRING, WEBHOOK, ACTION, EFFECT = "pending", "firing", "webhook", "action", "effect"
 TOLD, SMALLER = "told", "smaller"
-QUIET, EASED, RECOVERY, FULL = "quiet", "eased", "recovery", "full"
+MENDED, QUIET, EASED, RECOVERY, FULL = "mended", "quiet", "eased", "recovery", "full"
 
 _SMALLER = 0.75  # of the bytes it had: int8 is half, and its scales and newest pages are not
 _SLOWER = 1.1  # than the line: every first output is past it
@@ -76,9 +76,10 @@ def at_full(stage: Stage, breach: Breach) -> ResidentStatus:
 @contextmanager
 def broken(stage: Stage, breach: Breach, name: str) -> Generator[None]:
     """The injection, under traffic that shows it."""
-    traffic = breach.traffic if stage.own_traffic else None
-    with stage.traffic.going_on(traffic), stage.injected(breach.kind, name, breach.amount):
-        yield
+    with stage.traffic.going_on(breach.traffic if stage.own_traffic else None):
+        with stage.injected(breach.kind, name, breach.amount):
+            yield
+        stage.act(MENDED, "the injection is ended")
 
 
 # ---------------------------------------------------------------- what the runbook says
@@ -126,30 +127,49 @@ def _here(bounds: Bounds, rule: Rule, version: str) -> Iterator[Awaited]:
     yield fires, signs.heard(rule.name, version)
 
 
-def recover(stage: Stage, breach: Breach, version: str) -> None:
-    """Wait until all is as before, and say how long that takes."""
+def recover(stage: Stage, breach: Breach, was: ResidentStatus, since: str = MENDED) -> None:
+    """Wait until all is as it was, and say how long that takes. `since`: the step from which on
+    quiet can be seen."""
+    version, bounds = was.version, stage.bounds
     with stage.traffic.going_on(light(stage)):
         dwell_s = stage.dwell_left_s(breach.part, version)
         stage.tell(f"recovery takes the dwell: {dwell_s:.0f} s of quiet")
-        stage.expect(*_recovered(stage.bounds, breach, version, dwell_s))
+        quiet = Step(QUIET, f"{breach.alert} is resolved", bounds.quiet_s(), since)
+        back = f"the ladder goes back after {dwell_s:.0f} s"
+        eased = Step(EASED, back, bounds.eased_s(dwell_s), QUIET)
+        stage.expect(
+            (quiet, signs.resolved(breach.alert, version)),
+            (eased, signs.eased(breach.part, version)),
+        )
+        within_s = bounds.effect_s() + _others_s(stage, was)
+        whole = Step(RECOVERY, f"all of {version} is as it was", within_s, EASED)
+        stage.expect((whole, signs.restored(was)))
 
 
-def _recovered(bounds: Bounds, breach: Breach, version: str, dwell_s: float) -> tuple[Awaited, ...]:
-    back = f"the ladder goes back after {dwell_s:.0f} s"
-    return (
-        (
-            Step(QUIET, f"{breach.alert} is resolved", bounds.quiet_s(), EFFECT),
-            signs.resolved(breach.alert, version),
-        ),
-        (
-            Step(EASED, back, bounds.eased_s(dwell_s), QUIET),
-            signs.eased(breach.part, version),
-        ),
-        (
-            Step(RECOVERY, f"{breach.part} is full again", bounds.effect_s(), EASED),
-            signs.full(breach.part, version),
-        ),
+def _others_s(stage: Stage, was: ResidentStatus) -> float:
+    """For parts that the drill brought down beside its own: each rung takes a dwell of quiet."""
+    rungs = {
+        each.part: each.rung - signs.rung(was.level, each.part)
+        for each in stage.ladder(was.version).parts
+    }
+    dwell_s = stage.lines.ladder.dwell_s
+    return sum(
+        down * stage.bounds.eased_s(max(dwell_s, stage.dwell_left_s(part, was.version)))
+        for part, down in rungs.items()
+        if down > 0
     )
+
+
+def same_process(stage: Stage, was: ResidentStatus) -> ResidentStatus:
+    """See that its engine lived through the drill: a fresh one is quick and empty, whatever the
+    system answered. Returns how it is now."""
+    now = next(one for one in stage.observed().residents if one.name == was.name)
+    stage.never(
+        (now.pid, now.pool_epoch) != (was.pid, was.pool_epoch),
+        f"{was.version} should be the same process with its pool: pid {was.pid} -> {now.pid}, "
+        f"pool epoch {was.pool_epoch} -> {now.pool_epoch}",
+    )
+    return now
 
 
 # ---------------------------------------------------------------- the two drills
@@ -167,9 +187,10 @@ def latency(stage: Stage) -> None:
     )
     stage.prove(told, lambda probe: _fewer(probe, before))
     if stage.recovery:
-        recover(stage, breach, stable.version)
+        recover(stage, breach, stable)
         full = Step(FULL, "a clip takes all its tokens again", within_s, RECOVERY)
         stage.prove(full, lambda probe: _as_many(probe, before))
+    same_process(stage, stable)
 
 
 def _fewer(probe: Probe, before: Probe) -> str | None:
@@ -201,9 +222,10 @@ def cache(stage: Stage) -> None:
         smaller = Step(SMALLER, "the live pages take fewer bytes", stage.bounds.proof_s(), EFFECT)
         stage.expect((smaller, signs.pool_below(stable.version, _SMALLER * held)))
     if stage.recovery:
-        recover(stage, breach, stable.version)
+        recover(stage, breach, stable)
         full = Step(FULL, "pages are written native again", stage.bounds.proof_s(), RECOVERY)
         stage.prove(full, _native)
+    same_process(stage, stable)
 
 
 def _native(probe: Probe) -> str | None:

@@ -5,17 +5,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from monitors.contract import DrillKind, FaultFound, Observed, ResidentStatus
-from monitors.labels import Keep, Phase
+from monitors.fault_table import FaultRow, counts
+from monitors.labels import Fault, Keep, Phase
 from monitors.requests import RequestRecord
 from redline.client import ClientError, RefusedError, ask
 from redline.control.api import StartAnswer, StartOrder, VerbOrder
-from redline.drills import signs
+from redline.drills import engine, signs
 from redline.drills.signs import GATEWAY, JOURNAL, Sign
 from redline.drills.stage import Awaited, CannotRun, Stage
 from redline.drills.timeline import BREACH, Mark, Step
 from redline.drills.traffic import Kind
 from redline.drills.watch import Sight
 from redline.request_story import fetch_wrong
+from rollout.phases import identity_of
+from rollout.plan import Cause
 from rollout.rollback import KIND as ROLLBACK
 from rollout.rollback import Stage as Proof
 from rollout.rollback import Step as Rollback
@@ -121,8 +124,8 @@ def _answered(stage: Stage, canary: ResidentStatus) -> tuple[Awaited, ...]:
     )
     return (
         (breach, _at_fault(stage, version)),
-        (called, _called),
-        *((Step(step, what, s, since), _proved(step)) for step, what, s, since in rest),
+        (called, _called(canary)),
+        *((Step(step, what, s, since), _proved(step, canary)) for step, what, s, since in rest),
     )
 
 
@@ -132,7 +135,7 @@ def _at_fault(stage: Stage, version: str) -> Sign:
 
     def sign(sight: Sight) -> Mark | None:
         rows = () if sight.tables is None else sight.tables.faults
-        if not any(row.version == version and row.faulted for row in rows):
+        if not any(_truncated(row, version) for row in rows):
             return None
         records = fetch_wrong(stage.stack, Keep.FAULT)
         found = (one for record in records for one in _faults(record, version) if one.at > began)
@@ -141,46 +144,62 @@ def _at_fault(stage: Stage, version: str) -> Sign:
     return sign
 
 
+def _truncated(row: FaultRow, version: str) -> bool:
+    return (row.version, row.fault) == (version, Fault.SPEECH_TRUNCATED) and row.faulted > 0
+
+
 def _faults(record: RequestRecord, version: str) -> Iterator[Mark]:
+    """What the drill does to A, and nothing else that may be wrong with it."""
     for leg in record.legs:
         for noted in leg.noted:
-            if leg.version == version and isinstance(noted.body, FaultFound):
-                told = f"{noted.body.fault}: {noted.body.detail}"
+            found = noted.body
+            if leg.version != version or not isinstance(found, FaultFound) or not counts(found):
+                continue
+            if found.fault is Fault.SPEECH_TRUNCATED:
+                told = f"{found.fault}: {found.detail}"
                 yield Mark(record.received + noted.at_s, told, GATEWAY)
 
 
-def _called(sight: Sight) -> Mark | None:
-    """The state that carries the order of a rollback."""
-    for line in sight.journal:
-        body: Any = line.body
-        if line.kind == STATE_KIND and body["state"].get("order") is not None:
-            return Mark(line.wall, line.story or line.kind, JOURNAL)
-    return None
+def _called(canary: ResidentStatus) -> Sign:
+    """The state that carries the order of this rollback."""
 
-
-def _proved(step: Rollback) -> Sign:
     def sign(sight: Sight) -> Mark | None:
         for line in sight.journal:
             body: Any = line.body
-            if line.kind == ROLLBACK and (body["step"], body["stage"]) == (step, Proof.PROVED):
+            if line.kind == STATE_KIND and _is_for(body["state"].get("order"), canary):
                 return Mark(line.wall, line.story or line.kind, JOURNAL)
         return None
 
     return sign
 
 
+def _proved(step: Rollback, canary: ResidentStatus) -> Sign:
+    def sign(sight: Sight) -> Mark | None:
+        for line in sight.journal:
+            body: Any = line.body
+            if line.kind != ROLLBACK or not _is_for(body["progress"]["order"], canary):
+                continue
+            if (body["step"], body["stage"]) == (step, Proof.PROVED):
+                return Mark(line.wall, line.story or line.kind, JOURNAL)
+        return None
+
+    return sign
+
+
+def _is_for(order: dict[str, Any] | None, canary: ResidentStatus) -> bool:
+    """Whether it takes this canary out, and for its faults."""
+    if order is None:
+        return False
+    wanted = canary.name, identity_of(canary), Cause.FAULTS
+    return (order["canary"], order["identity"], order["cause"]) == wanted
+
+
 # ---------------------------------------------------------------- afterwards
 def _unharmed(stage: Stage, before: Observed) -> None:
-    """B is the same process with the same pool."""
-    after = {one.name: one for one in stage.observed().residents}
+    """B serves all, as the same process with the same pool."""
     was = next(one for one in before.residents if one.name == before.stable)
-    now = after[was.name]
-    same = (now.pid, now.pool_epoch, now.weight) == (was.pid, was.pool_epoch, 100)
-    stage.never(
-        not same,
-        f"{was.version} should serve all and be the same process with its pool: pid {was.pid} -> "
-        f"{now.pid}, pool epoch {was.pool_epoch} -> {now.pool_epoch}, {now.weight} %",
-    )
+    now = engine.same_process(stage, was)
+    stage.never(now.weight != 100, f"{was.version} should serve all, and has {now.weight} %")
 
 
 def _afterwards(stage: Stage, canary: ResidentStatus, *, clean_up: bool) -> None:

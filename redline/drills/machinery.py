@@ -1,7 +1,6 @@
 """Drills of what evaluates: Prometheus or Alertmanager is silent, breaches are still answered."""
 
 import signal
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +8,6 @@ from dataclasses import replace
 from alerts.firing import Source
 from alerts.parts import Part
 from redline.drills import engine, signs
-from redline.drills.engine import EFFECT
 from redline.drills.signs import Sign
 from redline.drills.stage import CannotRun, Stage
 from redline.drills.timeline import Mark, Step
@@ -17,7 +15,7 @@ from redline.drills.watch import Sight
 from redline.processes import NotOurs, let_go_on, send
 
 PROMETHEUS, ALERTMANAGER = "Prometheus", "Alertmanager"
-EMBEDDED, BACK = "embedded", "back"
+EMBEDDED, AWAKE, BACK = "embedded", "awake", "back"
 
 
 # ---------------------------------------------------------------- Prometheus, Alertmanager
@@ -35,14 +33,14 @@ def silent(stage: Stage, process: str) -> None:
         with engine.broken(stage, breach, stable.name):
             (begun, sign), *rest = engine.answered(stage, breach, stable.version)
             stage.expect((replace(begun, since=EMBEDDED), sign), *rest)
-    going_on = time.time()
     back = Step(
-        BACK, f"{process} goes on: it evaluates again", stage.bounds.heard_again_s(), EFFECT
+        BACK, "the control plane goes by Prometheus again", stage.bounds.heard_again_s(), AWAKE
     )
     with stage.traffic.going_on(engine.light(stage)):
-        stage.expect((back, later_than(going_on, signs.evaluates(Source.PROMETHEUS))))
+        stage.expect((back, after(stage, AWAKE, signs.evaluates(Source.PROMETHEUS))))
     if stage.recovery:
-        engine.recover(stage, breach, stable.version)
+        engine.recover(stage, breach, stable, since=BACK)
+    engine.same_process(stage, stable)
     moved_once(stage, breach.part, stable.version)
 
 
@@ -56,15 +54,16 @@ def held_still(stage: Stage, name: str) -> Generator[None]:
             yield
     except NotOurs as err:
         raise CannotRun(f"{name}: {err}; is `redline up` restarting it? Try again") from err
-    stage.tell(f"{name} goes on")
+    stage.act(AWAKE, f"{name} goes on")
 
 
-def later_than(wall: float, sign: Sign) -> Sign:
-    """What was seen later than that."""
+def after(stage: Stage, key: str, sign: Sign) -> Sign:
+    """What was seen later than that step came."""
 
     def later(sight: Sight) -> Mark | None:
-        mark = sign(sight)
-        return mark if mark is not None and mark.at > wall else None
+        mark, since = sign(sight), stage.timeline.at(key)
+        late = mark is not None and since is not None and mark.at > since
+        return mark if late else None
 
     return later
 

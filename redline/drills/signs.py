@@ -13,6 +13,7 @@ from monitors.cache_table import CacheSummary
 from monitors.contract import Level, ResidentStatus
 from monitors.fault_table import FaultRow
 from monitors.latency_table import LatencyRow
+from monitors.rungs import shown
 from monitors.tables import Lines
 from redline.control.api import JournalLine
 from redline.control.ladder_events import MOVED
@@ -193,20 +194,24 @@ def rung(level: Level, part: Part) -> int:
 
 def held(part: Part, version: str) -> Sign:
     """The data plane holds a lower rung."""
-    return _level(part, version, lambda rung: rung > 0)
 
-
-def full(part: Part, version: str) -> Sign:
-    """The data plane is back at full."""
-    return _level(part, version, lambda rung: rung == 0)
-
-
-def _level(part: Part, version: str, wanted: Callable[[int], bool]) -> Sign:
     def sign(sight: Sight) -> Mark | None:
         found = resident(sight, version)
-        if found is None or not wanted(rung(found.level, part)):
+        if found is None or not rung(found.level, part):
             return None
         return Mark(sight.wall, f"{version}: {part} at rung {rung(found.level, part)}", DATA_PLANE)
+
+    return sign
+
+
+def restored(was: ResidentStatus) -> Sign:
+    """The data plane holds no part of it lower than it was."""
+
+    def sign(sight: Sight) -> Mark | None:
+        found = resident(sight, was.version)
+        if found is None or any(rung(found.level, p) > rung(was.level, p) for p in Part):
+            return None
+        return Mark(sight.wall, f"{was.version}: {shown(found.level)}", DATA_PLANE)
 
     return sign
 

@@ -14,6 +14,7 @@ from monitors.redlines import RedLines
 from redline import inject
 from redline.client import ClientError, RefusedError, ask
 from redline.control.api import ControlStatus
+from redline.control.ladder_api import LadderStatus
 from redline.drills.bounds import Bounds
 from redline.drills.damage import Damage
 from redline.drills.signs import Sign
@@ -110,10 +111,14 @@ class Stage:
     def dwell_left_s(self, part: Part, version: str) -> float:
         """How long the ladder will stay on a rung yet, should it be quiet from now: relapses
         have made that longer."""
+        parts = self.ladder(version).parts
+        return next(each.dwell_left_s for each in parts if each.part == part)
+
+    def ladder(self, version: str) -> LadderStatus:
+        """The version's ladder, as the control plane keeps it now. Raises `CannotRun`."""
         for ladder in self.control().ladders:
-            for each in ladder.parts:
-                if (ladder.version, each.part) == (version, part):
-                    return each.dwell_left_s
+            if ladder.version == version:
+                return ladder
         raise CannotRun(f"the control plane keeps no ladder of {version}; see `redline ladder`")
 
     # ------------------------------------------------------------ while it runs

@@ -43,13 +43,23 @@ class Probe:
         return None if self.record.usage is None else self.record.usage.prompt_tokens
 
 
+@dataclass(frozen=True)
+class Served:
+    """One request of those that go on, in wall seconds."""
+
+    sent: float
+    answered: float
+
+
 @dataclass
 class Traffic:
-    """Counts of what was sent. `failures`: when and why, one for each request that failed."""
+    """Counts of what was sent. `failures`: when and why, one for each request that failed;
+    `newest`: the request that was last answered."""
 
     stack: Stack
     clip: Path
     answered: int = 0
+    newest: Served | None = None
     failures: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -95,6 +105,7 @@ class Traffic:
         else:
             with self._lock:
                 self.answered += 1
+                self.newest = Served(began, time.time())
 
     def _ask(self, kind: Kind, question: str, number: int | None = None) -> send.Answer:
         return send.send(

@@ -11,7 +11,7 @@ from alerts.firing import NEWS, AlertNews, Firing, Source
 from alerts.names import AlertName
 from alerts.parts import Part
 from alerts.policy import make
-from monitors.contract import KvRung, Level, MediaRung, Observed
+from monitors.contract import KvRung, Level, MediaRung, Observed, Shed
 from monitors.labels import Action, Milestone
 from monitors.latency_table import LatencyRow
 from monitors.redlines import RedLines
@@ -146,15 +146,30 @@ def test_a_move_is_of_this_part_and_version_and_has_the_journals_time() -> None:
 def test_a_level_is_what_the_data_plane_holds_of_that_part() -> None:
     lower = replace(NOTHING, observed=observed(Level(media=MediaRung.P360_8K)))
     assert signs.held(Part.MEDIA, VERSION)(lower) is not None
-    assert signs.full(Part.MEDIA, VERSION)(lower) is None
-    assert signs.full(Part.KV, VERSION)(lower) is not None
+    assert signs.held(Part.KV, VERSION)(lower) is None
     assert signs.held(Part.KV, VERSION)(replace(NOTHING, observed=observed(Level(kv=KvRung.INT8))))
 
 
 @pytest.mark.parametrize("part", list(Part))
 def test_a_data_plane_that_does_not_answer_is_at_no_level(part: Part) -> None:
     assert signs.held(part, VERSION)(NOTHING) is None
-    assert signs.full(part, VERSION)(NOTHING) is None
+    assert signs.restored(resident("b", VERSION))(NOTHING) is None
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "restored"),
+    [
+        (Level(), Level(), True),
+        (Level(), Level(kv=KvRung.INT8), False),
+        (Level(), Level(shed=Shed.ON), False),
+        (Level(shed=Shed.ON), Level(shed=Shed.ON), True),
+        (Level(shed=Shed.ON), Level(), True),
+        (Level(shed=Shed.ON), Level(media=MediaRung.P360_8K), False),
+    ],
+)
+def test_all_is_as_it_was_once_no_part_is_lower(was: Level, now: Level, restored: bool) -> None:
+    sign = signs.restored(resident("b", VERSION, level=was))
+    assert (sign(replace(NOTHING, observed=observed(now))) is not None) is restored
 
 
 def test_silence_is_not_the_end_of_an_alert() -> None:
