@@ -1,8 +1,10 @@
 """A drill's stage: it looks until a step comes or is overdue, and mends what it broke."""
 
+import fcntl
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -155,6 +157,15 @@ def test_a_second_drill_is_refused_with_the_name_of_the_first(tmp_path: Path) ->
             pytest.fail("two at once")
         assert running_drill(tmp_path / "state") == "latency"
     assert running_drill(tmp_path / "state") is None
+
+
+def test_whoever_only_looks_keeps_no_drill_from_its_start(tmp_path: Path) -> None:
+    (tmp_path / "drill.lock").write_text("cache")  # it was killed, and left its name
+    looks = (tmp_path / "drill.lock").open("r")
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    threading.Timer(0.2, looks.close).start()
+    with only_drill_in(tmp_path, "latency"):
+        assert running_drill(tmp_path) == "latency"
 
 
 def test_a_drill_that_ended_by_an_error_leaves_the_next_free(tmp_path: Path) -> None:
