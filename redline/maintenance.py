@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from redline.options import Actor, StateDir, stack_of
+from redline.options import Actor, StateDir, duration_of, stack_of
 from redline.sentences import fail
 from redline.settings import STATE_DIR, Stack
 
@@ -77,23 +77,15 @@ def command(
         if end:
             lines = end_all(stack)
         elif for_ is not None:
-            lines = [begin(stack, _seconds(for_), _why(reason), actor, datetime.now(UTC))]
+            lines = [
+                begin(stack, duration_of(for_, "--for"), _why(reason), actor, datetime.now(UTC))
+            ]
         else:
             lines = listing(stack)
     except (ClientError, NoAlertmanager) as err:
         fail(err)
     for line in lines:
         typer.echo(line)
-
-
-def _seconds(text: str) -> float:
-    from alerts.promql import parse_duration
-
-    try:
-        seconds = parse_duration(text)
-    except ValueError as err:
-        fail(f"--for: {err}", 2)
-    return seconds if seconds > 0 else fail("--for: give a time above 0", 2)
 
 
 def _why(reason: str | None) -> str:

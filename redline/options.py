@@ -35,6 +35,17 @@ def stack_of(state_dir: Path, code: int = 1) -> Stack:
         fail(err, code)
 
 
+def duration_of(text: str, option: str) -> float:
+    """Seconds above 0 of `90s` or `2h`; ends the command with 2 where the text is no such time."""
+    from alerts.promql import parse_duration
+
+    try:
+        seconds = parse_duration(text)
+    except ValueError as err:
+        fail(f"{option}: {err}", 2)
+    return seconds if seconds > 0 else fail(f"{option}: give a time above 0", 2)
+
+
 def policy_of(path: Path | None, base: "RedLines | None" = None) -> "Policy":
     """What ships with a `redline.yaml` over it (`base`: the figures under it); ends the command
     where that cannot be used."""
