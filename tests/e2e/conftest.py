@@ -62,8 +62,14 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory, lines_file: Path) -> Iterator[RunningStack]:
-    running = start_stack(tmp_path_factory.mktemp("stack"), lines_file)
+def stack_lines(lines_file: Path) -> Path:
+    """What the module's stack is started with; a module that wants other lines has its own."""
+    return lines_file
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, stack_lines: Path) -> Iterator[RunningStack]:
+    running = start_stack(tmp_path_factory.mktemp("stack"), stack_lines)
     try:
         yield running
     finally:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,15 @@ from monitors.contract import DrillKind
 from redline import inject
 from redline.drills.lock import only_drill_in
 from redline.settings import find_stack
-from tests.support.stack import CLI, RunningStack, start_stack, stop_stack, wait_until
+from tests.support.stack import CLI, RunningStack, wait_until
 
 RUNNING = psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP
 POOL_SHARE = 0.3  # of the pool, pinned to weigh a page: below the memory line
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory, drill_lines: Path) -> Iterator[RunningStack]:
-    running = start_stack(tmp_path_factory.mktemp("stack"), drill_lines)
-    try:
-        yield running
-    finally:
-        print(running.logs())
-        assert stop_stack(running) == [], "orphan processes after Ctrl-C"
+def stack_lines(drill_lines: Path) -> Path:
+    return drill_lines
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,7 @@ def test_latency_lowers_the_media_that_clients_really_get_and_gives_it_back(
     held = drill(stack, "latency")
     assert held.report["answered"]
     assert held.keys == [
-        "inject", "breach", "pending", "firing", "webhook", "action", "effect", "told",
+        "inject", "breach", "pending", "firing", "webhook", "action", "effect", "mended", "told",
         "quiet", "eased", "recovery", "full",
     ]  # fmt: skip
     assert held.step("told")["seen"].startswith("media=360p+8k: ")
