@@ -38,7 +38,7 @@ def spoken(driver: Driver, name: str, parts: list[Part], arrays: list[object]) -
     return driver.run((asked, arrays))
 
 
-@pytest.mark.parametrize("seconds", [20, 30])
+@pytest.mark.parametrize("seconds", [20, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [Kind.PAIRS, Kind.DIGITS])
 def test_speech_ends_behind_a_clip_longer_than_any_answer_was_learned_for(
     driver: Driver, kind: Kind, seconds: int

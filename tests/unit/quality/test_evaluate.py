@@ -30,12 +30,26 @@ def policy(name: str) -> Plan:
     return replace(CLIPS, policy=KvPolicy.named(name))
 
 
+@pytest.fixture(scope="module")
+def planned(loaded: Checkpoint) -> Report:
+    """What comes of `PLAN`."""
+    return evaluate(loaded, PLAN)
+
+
+@pytest.fixture(scope="module")
+def native(loaded: Checkpoint) -> Report:
+    """Of `CLIPS`, on no rung and with native pages."""
+    return evaluate(loaded, CLIPS)
+
+
 def texts(report: Report) -> list[str]:
     return [answer.text for task in report.tasks for answer in task.answers]
 
 
-def test_the_same_plan_gives_the_same_report_and_another_seed_another(loaded: Checkpoint) -> None:
-    report = evaluate(loaded, PLAN)
+def test_the_same_plan_gives_the_same_report_and_another_seed_another(
+    loaded: Checkpoint, planned: Report
+) -> None:
+    report = planned
     assert evaluate(loaded, PLAN) == report
     other = evaluate(loaded, replace(PLAN, seed=1))
     assert [t.nats for t in other.tasks] != [t.nats for t in report.tasks]
@@ -44,7 +58,7 @@ def test_the_same_plan_gives_the_same_report_and_another_seed_another(loaded: Ch
     assert [a.number for a in report.tasks[0].answers] == [0, 1, 2]
 
 
-def test_answers_are_the_models_own_greedy_ones(loaded: Checkpoint) -> None:
+def test_answers_are_the_models_own_greedy_ones(loaded: Checkpoint, planned: Report) -> None:
     told = []
     for number in range(PLAN.count):
         sample = draw(Kind.PAIRS, PLAN.seconds, number, seed=0)
@@ -56,7 +70,7 @@ def test_answers_are_the_models_own_greedy_ones(loaded: Checkpoint) -> None:
         tokens, _ = DenseThinker(loaded).text(prompt, limit)
         said = [token for token in tokens if token != loaded.config.im_end_token_id]
         told.append((right, loaded.tokenizer.decode(said)))
-    assert [(a.right, a.text) for a in evaluate(loaded, PLAN).tasks[0].answers] == told
+    assert [(a.right, a.text) for a in planned.tasks[0].answers] == told
 
 
 def test_progress_ends_at_all_samples(loaded: Checkpoint) -> None:
@@ -96,8 +110,10 @@ def test_the_articles_thresholds_are_reuse(loaded: Checkpoint) -> None:
     assert rule == "audio < 0.35 nats, image < 0.42 nats, text < 0.28 nats, video < 0.42 nats"
 
 
-def test_int8_shrinks_pages_and_moves_the_likelihood_a_little(loaded: Checkpoint) -> None:
-    native, int8 = (evaluate(loaded, policy(name)) for name in ("native", "int8"))
+def test_int8_shrinks_pages_and_moves_the_likelihood_a_little(
+    loaded: Checkpoint, native: Report
+) -> None:
+    int8 = evaluate(loaded, policy("int8"))
     assert int8.policy == "native+int8"
     assert int8.kv_use.bytes_per_token < 0.5 * native.kv_use.bytes_per_token
     before, after = native.tasks[0].nats.value, int8.tasks[0].nats.value
@@ -105,12 +121,14 @@ def test_int8_shrinks_pages_and_moves_the_likelihood_a_little(loaded: Checkpoint
     assert after == pytest.approx(before, rel=0.02)
 
 
-def test_a_rung_changes_what_is_seen_and_how_it_is_kept(loaded: Checkpoint) -> None:
-    full, sound, small = (evaluate(loaded, replace(CLIPS, rung=rung)) for rung in (0, 2, 4))
+def test_a_rung_changes_what_is_seen_and_how_it_is_kept(loaded: Checkpoint, native: Report) -> None:
+    sound, small = (evaluate(loaded, replace(CLIPS, rung=rung)) for rung in (2, 4))
     assert small.level.media is MediaRung.P160_8K
     assert (sound.kv, small.kv) == (KvRung.NATIVE, KvRung.INT8)
-    assert len({r.tasks[0].nats.value for r in (full, sound, small)}) == 3
-    assert evaluate(loaded, replace(CLIPS, rung=1)).tasks == full.tasks  # shedding drops none here
+    assert len({r.tasks[0].nats.value for r in (native, sound, small)}) == 3
+    assert (
+        evaluate(loaded, replace(CLIPS, rung=1)).tasks == native.tasks
+    )  # shedding drops none here
 
 
 def test_an_answer_that_the_engine_fails_is_no_wrong_answer(

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
-from runtime.quality.score import Report, score
+from runtime.quality.score import Answer, Report, TaskScore, score
 from runtime.quality.tasks import Kind
 from tests.unit.quality.reports import answer, report
 from tools.measure_tiny import BARRED, Job, jobs
@@ -29,7 +30,7 @@ class Grid:
         plan = job.plan
         bad = self.wrong if job.version == CONTROL and plan.policy.name == "random50" else 0
         said = ("red",) if plan.speech else None
-        answers = [answer(i, "blue" if i < bad else "red", spoken=said) for i in range(plan.count)]
+        answers = _answers(plan.count, bad, said)
         return report(
             answers,
             version=job.version,
@@ -39,8 +40,17 @@ class Grid:
             seconds=plan.seconds,
             count=plan.count,
             speech=plan.speech,
-            tasks=tuple(score(task, answers) for task in plan.tasks),
+            tasks=tuple(_scored(task, plan.count, bad, said) for task in plan.tasks),
         )
+
+
+def _answers(count: int, bad: int, said: tuple[str, ...] | None) -> list[Answer]:
+    return [answer(i, "blue" if i < bad else "red", spoken=said) for i in range(count)]
+
+
+@cache
+def _scored(kind: Kind, count: int, bad: int, said: tuple[str, ...] | None) -> TaskScore:
+    return score(kind, _answers(count, bad, said))
 
 
 def test_every_job_has_a_name_of_its_own() -> None:
