@@ -63,6 +63,7 @@ def test_a_signal_while_a_drill_mends_in_its_course_ends_it_after_that() -> None
     damage, mended = Damage(), list[str]()
 
     def slowly() -> None:
+        mended.append("begun")
         send(signal.SIGINT)
         mended.append("a")
 
@@ -74,7 +75,23 @@ def test_a_signal_while_a_drill_mends_in_its_course_ends_it_after_that() -> None
 
     with pytest.raises(KeyboardInterrupt):
         ended()
-    assert mended == ["a"]
+    assert mended == ["begun", "a"]
+
+
+def test_impatience_does_not_skip_what_else_ends_either() -> None:
+    damage, ends = Damage(), list[str]()
+
+    def ended() -> None:
+        with damage.mended_at_the_end():
+            try:
+                send(signal.SIGTERM)
+            finally:
+                send(signal.SIGINT)
+                ends.append("its requests")
+
+    with pytest.raises(KeyboardInterrupt):
+        ended()
+    assert ends == ["its requests"]
 
 
 def test_what_was_cut_short_on_its_way_out_is_mended_at_the_end_newest_first() -> None:

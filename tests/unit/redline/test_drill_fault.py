@@ -1,6 +1,7 @@
 """The drill of a rollback counts the faults that it makes, and the rollback that they cause."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,13 @@ from monitors.contract import EvidenceBody
 from monitors.fault_table import FaultRow
 from monitors.labels import Fault, Grade, Origin, Phase
 from redline.drills import fault
-from redline.drills.timeline import wanting
+from redline.drills.stage import Unanswered
+from redline.drills.timeline import Step, wanting
 from redline.drills.watch import Sight
+from rollout import rollback
 from rollout.phases import RolloutState
 from rollout.plan import Cause
-from rollout.rollback import KIND, Progress, Record, RollbackOrder, Stage, Step
+from rollout.rollback import KIND, Progress, Record, RollbackOrder, Stage
 from rollout.store import STATE_KIND, SavedState
 from tests.support.records import CUT, LATE, a_leg, a_record
 from tests.unit.redline.drill_world import World, stage_in
@@ -41,7 +44,7 @@ def called(order: RollbackOrder | None) -> Sight:
 
 
 def proved(order: RollbackOrder, stage: Stage = Stage.PROVED) -> Sight:
-    record = Record(step=Step.FLUSH, stage=stage, progress=Progress(order=order))
+    record = Record(step=rollback.Step.FLUSH, stage=stage, progress=Progress(order=order))
     return replace(NOTHING, journal=(journal(KIND, record),))
 
 
@@ -52,9 +55,9 @@ def test_the_order_for_this_canarys_faults_is_the_call() -> None:
 
 
 def test_a_step_of_that_order_counts_once_it_is_proved() -> None:
-    assert fault._proved(Step.FLUSH, CANARY)(proved(ORDER)) is not None
-    assert fault._proved(Step.FLUSH, CANARY)(proved(ORDER, Stage.BEGUN)) is None
-    assert fault._proved(Step.VERIFY, CANARY)(proved(ORDER)) is None
+    assert fault._proved(rollback.Step.FLUSH, CANARY)(proved(ORDER)) is not None
+    assert fault._proved(rollback.Step.FLUSH, CANARY)(proved(ORDER, Stage.BEGUN)) is None
+    assert fault._proved(rollback.Step.VERIFY, CANARY)(proved(ORDER)) is None
 
 
 @pytest.mark.parametrize("order", OTHERS)
@@ -62,7 +65,7 @@ def test_a_rollback_for_another_cause_or_of_another_is_none_of_the_drills(
     order: RollbackOrder,
 ) -> None:
     assert fault._called(CANARY)(called(order)) is None
-    assert fault._proved(Step.FLUSH, CANARY)(proved(order)) is None
+    assert fault._proved(rollback.Step.FLUSH, CANARY)(proved(order)) is None
 
 
 @pytest.mark.parametrize(
@@ -108,6 +111,24 @@ def test_nobody_looks_for_the_fault_before_the_table_has_it(
     seen = msgspec.structs.replace(tables(over=0.0, requests=9), faults=(row,))
     mark = fault._at_fault(stage, CANARY.version)(replace(NOTHING, tables=seen))
     assert (mark is not None) is counts
+
+
+@pytest.mark.parametrize(
+    ("awaited", "rollbacks"),
+    [((), 0), (((Step("called", "never", 1.0), lambda _: None),), 1)],
+)
+def test_its_rollout_is_rolled_back_by_the_drill_where_nobody_else_did(
+    awaited: Any, rollbacks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, asked = stage_in(World(), monkeypatch), list[str]()
+    monkeypatch.setattr(fault, "ask", lambda *given, **_: asked.append(given[2]))
+    monkeypatch.setattr(fault, "_start", lambda _: None)
+    monkeypatch.setattr(fault, "_canary", lambda _: CANARY)
+    monkeypatch.setattr(fault, "_answered", lambda *_: awaited)
+    monkeypatch.setattr(fault, "_ON_TRIAL", ())
+    with stage.damage.mended_at_the_end(), suppress(Unanswered):
+        fault.fault(stage, unasked=True, clean_up=False)
+    assert asked == ["http://c/api/rollout/rollback"] * rollbacks
 
 
 # ---------------------------------------------------------------- the other one is left alone

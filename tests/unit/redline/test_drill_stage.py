@@ -91,6 +91,7 @@ def test_a_stack_that_allows_no_injection_cannot_be_drilled() -> None:
             stage.injected(DrillKind.SLOW, "b", 0.5),
         ):
             pytest.fail("it ran")
+        assert len(orders(server)) == 1, "what never began need not be ended"
 
 
 def test_an_injection_that_cannot_be_ended_is_said_to_end_by_itself() -> None:
