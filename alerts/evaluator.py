@@ -16,7 +16,7 @@ from alerts.policy import Policy
 from alerts.rule import Rule
 from alerts.states import Standing, advance
 from alerts.summary import summarise
-from alerts.witness import Labels, Sight, Witness
+from alerts.witness import Labels, Sight, Witness, Wrong
 from monitors.contract import Observed
 from monitors.labels import Milestone
 from monitors.latency_table import LatencyRow
@@ -66,6 +66,8 @@ class Evaluator:
         here = {*(rule.name for rule in policy.rules), *self._witness.looks}
         here.add(AlertName.LADDER_EXHAUSTED)
         self.watched = {each.name: each for each in alerts(policy) if each.name in here}
+        self._pause_s = policy.lines.latency.window_s  # that is none (alerts.machinery)
+        self._acted_at: dict[str, float] = {}  # when each version was last to be degraded
         self._alive: dict[str, dict[Labels, _Alive]] = {}
         self._since: dict[str, float] = {}  # since when each alert's line can be seen
 
@@ -96,7 +98,7 @@ class Evaluator:
             yield rule.name, crossed
         for name, alert in self.watched.items():
             if name == AlertName.LADDER_EXHAUSTED:
-                wrong = None if sight.tables is None else self._acting()
+                wrong = self._acting(sight)
             elif name in self._witness.looks:
                 wrong = self._witness.looks[AlertName(name)](sight)
             else:
@@ -117,17 +119,23 @@ class Evaluator:
             return self._witness.finishes(row.version, now)
         return rule.milestone is None or rule.milestone == _milestone_of(row)
 
-    def _acting(self) -> tuple[Labels, ...]:
-        """The versions for which an alert fires that Redline answers by degrading."""
+    def _acting(self, sight: Sight) -> Wrong:
+        """The versions for which an alert fires that Redline answers by degrading, or did a moment
+        ago."""
+        if sight.tables is None:
+            self._acted_at.clear()
+            return None
         version = Label.VERSION.value
         acting = {
-            dict(labels)[version]
+            dict(labels)[version]: sight.now
             for name, found in self._alive.items()
             if self.watched[name].action in DEGRADING
             for labels, alive in found.items()
             if alive.standing.fires
         }
-        return tuple(((version, each),) for each in sorted(acting))
+        known = {**self._acted_at, **acting}
+        self._acted_at = {v: at for v, at in known.items() if sight.now - at <= self._pause_s}
+        return tuple(((version, each),) for each in sorted(self._acted_at))
 
     # ------------------------------------------------------------ states
     def _advance(self, alert: Alert, crossed: Crossed | None, now: float, wall: float) -> None:

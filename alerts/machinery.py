@@ -36,13 +36,18 @@ def machinery(lines: RedLines) -> tuple[Alert, ...]:
 
 def _ladder_exhausted(lines: RedLines) -> Alert:
     """An alert that only acts wakes nobody: somebody must be told when acting was no help, and
-    what is left is to take fewer requests."""
-    acting = f'ALERTS{{alertstate="firing",action=~"{"|".join(DEGRADING)}"}}'
+    what is left is to take fewer requests.
+
+    One that ends and fires again within a window of its table goes on here: a breach that hovers
+    about its line would else begin its `for` anew at each pause, and never be told.
+    """
+    firing = f'ALERTS{{alertstate="firing",action=~"{"|".join(DEGRADING)}"}}'
+    pause = duration(lines.latency.window_s)
     return Alert(
         name=AlertName.LADDER_EXHAUSTED,
         when="An alert that Redline answers by degrading media or KV still fires after every rung "
-        "of them had its dwell.",
-        expr=f"max by ({Label.VERSION}) ({acting})",
+        f"of them had its dwell; pauses of up to {pause} are none.",
+        expr=f"max by ({Label.VERSION}) (max_over_time({firing}[{pause}]))",
         for_s=lines.ladder.dwell_s * len(MediaRung),
         severity=Severity.PAGE,
         action=Action.LIMIT_ADMISSION,

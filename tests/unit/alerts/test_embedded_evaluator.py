@@ -285,6 +285,29 @@ def test_an_action_that_does_not_help_exhausts_the_ladder():
     assert [each.version for each in exhausted] == ["v1"]
 
 
+def test_a_breach_that_pauses_for_less_than_a_window_exhausts_the_ladder_and_a_longer_one_not():
+    held = int(LINES.ladder.dwell_s * 3)
+
+    def ends(pause: int) -> set[str]:
+        clock = Clock()
+        for second in range(held + 100):
+            overdue = 0 if 90 <= second < 90 + pause else 5
+            names = clock.names(tables(latency=(latency(25, overdue),)))
+        return names
+
+    window = int(LINES.latency.window_s)
+    assert AlertName.LADDER_EXHAUSTED in ends(window)
+    assert AlertName.LADDER_EXHAUSTED not in ends(window + 1)
+
+
+def test_what_cannot_be_read_is_no_pause():
+    clock, slow = Clock(), tables(latency=(latency(25, 5),))
+    for _ in range(int(LINES.ladder.dwell_s * 3)):
+        clock.look(slow)
+    clock.look(None)
+    assert AlertName.LADDER_EXHAUSTED not in clock.names(slow)
+
+
 def test_a_slow_first_packet_alone_never_exhausts_the_ladder():
     clock = Clock()
     late = replace(latency(25, 0, Milestone.FIRST_AUDIO_PACKET), slow_share=1.0)
