@@ -10,10 +10,9 @@ from alerts.alert import Alert
 from alerts.columns import Row, rows_of
 from alerts.compile import alerts
 from alerts.firing import Firing, Source
-from alerts.machinery import DEGRADING
 from alerts.names import AlertName
 from alerts.policy import Policy
-from alerts.rule import Rule
+from alerts.rule import DEGRADING, Rule
 from alerts.states import Standing, advance
 from alerts.summary import summarise
 from alerts.witness import Labels, Sight, Witness, Wrong

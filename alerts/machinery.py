@@ -6,6 +6,7 @@ They are code, not YAML: each has a shape of its own. Their durations are red li
 from alerts.alert import Alert
 from alerts.names import AlertName
 from alerts.promql import duration, gained, select
+from alerts.rule import DEGRADING
 from monitors import catalog
 from monitors.contract import MediaRung
 from monitors.labels import Action, Outcome, Role, Severity
@@ -13,9 +14,6 @@ from monitors.metric import Label, Table
 from monitors.redlines import RedLines
 
 RUNTIME_JOB, CONTROL_JOB = "redline-runtime", "redline-control"
-# What the ladder answers by degrading; its last rung is what `RedlineLadderExhausted` asks for.
-# Not shedding: a slow first packet alone must turn nobody away before any media is given up.
-DEGRADING = (Action.DEGRADE_MEDIA, Action.QUANTISE_KV)
 _ANSWERS_TAKE = 10  # windows, at most: its first output is that much older than an answer's end
 
 

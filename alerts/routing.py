@@ -42,31 +42,35 @@ def _action(*actions: Action) -> str:
 
 
 _UNSEEN = (_named(AlertName.NO_DATA, AlertName.NO_TRAFFIC), NOTICE)
-# Absent data, and what the whole service promises, stay audible beside any one version's alert.
+_PAGES, _TICKETS = f'severity="{Severity.PAGE}"', f'severity="{Severity.TICKET}"'
+# Absent data, and what the whole service promises, are no alerts of one version, and are heard
+# beside any of those: of the budgets, one version's page stands for the tickets alone (below).
 _OF_TABLES = (
     NOTICE,
     PEOPLE,
     f'{Label.TABLE}=~".+"',
     f'alertname!~"{AlertName.NO_DATA}|{AlertName.ERROR_BUDGET_BURN}"',
 )
+# An alert that is muted mutes all the same. So whoever mutes pages because somebody is up is a page
+# itself, or acts and has one behind it (`alerts.rule.BACKED`).
 MUTES: tuple[Mute, ...] = (
     # Rollback over degrade over notice: what is being answered needs no second word.
-    Mute((_action(Action.ROLL_BACK),), _OF_TABLES, (Label.VERSION,)),
+    Mute((_action(Action.ROLL_BACK), _PAGES), _OF_TABLES, (Label.VERSION,)),
     Mute(
         (_action(Action.DEGRADE_MEDIA, Action.QUANTISE_KV),),
         _OF_TABLES,
         (Label.VERSION, Label.TABLE),
     ),
     # Somebody is already up for it.
-    Mute((_named(AlertName.LADDER_EXHAUSTED),), _OF_TABLES, (Label.VERSION,)),
+    Mute((_named(AlertName.LADDER_EXHAUSTED), _PAGES), _OF_TABLES, (Label.VERSION,)),
     Mute(
-        (_named(AlertName.FAULT_RATE, AlertName.FIRST_PACKET_SLOW),),
-        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE),
+        (_named(AlertName.FAULT_RATE, AlertName.FIRST_PACKET_SLOW), _PAGES),
+        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE, _TICKETS),
         (Label.TABLE,),
     ),
     Mute(
-        (_named(AlertName.ERROR_BUDGET_BURN), f'severity="{Severity.PAGE}"'),
-        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE, f'severity="{Severity.TICKET}"'),
+        (_named(AlertName.ERROR_BUDGET_BURN), _PAGES),
+        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE, _TICKETS),
         (SLO,),
     ),
     # What is down shows nothing, and does not answer.

@@ -14,6 +14,7 @@ from alerts.columns import COLUMNS
 from alerts.compile import alerts
 from alerts.names import AlertName
 from alerts.policy import DISPENSABLE, Policy, PolicyError, load, make
+from alerts.rule import BACKED
 from alerts.rule_text import RuleText
 from alerts.thresholds import others, thresholds
 from monitors.labels import Action, Milestone, Severity
@@ -192,7 +193,8 @@ def test_what_was_given_makes_the_same_policy_again():
         ({"min_count": "faults.rate"}, "min_count: faults.rate is 0.005: a count is a whole"),
         ({"min_count": 0}, "min_count is at least 1"),
         ({"milestone": "first_token"}, "only table latency knows first outputs"),
-        ({"severity": "action"}, "with no action it needs severity page or ticket"),
+        ({"severity": "action"}, "with action none it needs severity page or ticket"),
+        ({"severity": "action", "action": "limit_admission"}, "limit_admission it needs severity"),
         ({"severity": "heartbeat"}, "only the Watchdog is a heartbeat"),
         ({"action": "reboot"}, "rules.ManySoftFaults.action: Input should be"),
         ({"runbook": "../etc/passwd"}, "runbook: '../etc/passwd' is no page"),
@@ -247,6 +249,11 @@ def test_a_shipped_rule_keeps_its_action_and_its_table():
     assert "table: stays cache" in refused(
         {"RedlineCacheBelowFloor": {"table": "faults", "when": ["rate > 0.1"]}}
     )
+
+
+def test_a_rollback_is_never_silent():
+    said = refused({"RedlineFaultRate": {"severity": "action"}})
+    assert "with action roll_back it needs severity page or ticket" in said
 
 
 def test_of_the_machinery_only_severity_and_absence_can_be_said():
@@ -305,7 +312,7 @@ def test_whatever_is_changed_of_a_rule_it_is_whole_or_refused(change: dict[str, 
     for rule in policy.rules:
         compiled = alert.of_rule(rule, LINES)
         assert compiled.expr.count("(") == compiled.expr.count(")")
-        assert rule.action is not Action.NONE or rule.severity is not Severity.ACTION
+        assert rule.action in BACKED or rule.severity is not Severity.ACTION
         assert all(condition.column.table is rule.table for condition in rule.conditions)
         assert rule.table in Table
 
