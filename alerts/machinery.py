@@ -14,7 +14,7 @@ from monitors.metric import Label, Table
 from monitors.redlines import RedLines
 
 RUNTIME_JOB, CONTROL_JOB = "redline-runtime", "redline-control"
-_ANSWERS_TAKE = 10  # windows, at most: its first output is that much older than an answer's end
+ANSWERS_TAKE = 10  # windows, at most: its first output is that much older than an answer's end
 
 
 def machinery(lines: RedLines) -> tuple[Alert, ...]:
@@ -65,7 +65,7 @@ def _no_data(lines: RedLines) -> Alert:
     )
     came = gained(
         select(catalog.FIRST_OUTPUT, suffix="_count"),
-        _ANSWERS_TAKE * lines.latency.window_s,
+        ANSWERS_TAKE * lines.latency.window_s,
         Label.VERSION,
     )
     able = select(catalog.SHOWS_TABLE, f'{Label.TABLE}="{Table.CACHE}"')
@@ -78,7 +78,7 @@ def _no_data(lines: RedLines) -> Alert:
         name=AlertName.NO_DATA,
         when="A ready resident has no cache table though its engine can show one, or a version "
         "answers requests and has measured no first output for "
-        f"{duration(_ANSWERS_TAKE * lines.latency.window_s)}, or there is no resident at all.",
+        f"{duration(ANSWERS_TAKE * lines.latency.window_s)}, or there is no resident at all.",
         expr="\nor ".join(missing),
         for_s=lines.rollout.evidence_stale_s,
         severity=Severity.TICKET,
@@ -86,6 +86,7 @@ def _no_data(lines: RedLines) -> Alert:
         summary="No data in table {{ $labels.table }} {{ with $labels.version }}of {{ . }}"
         "{{ end }}: its red line is not watched",
         runbook=AlertName.NO_DATA.page,
+        window_s=ANSWERS_TAKE * lines.latency.window_s,
     )
 
 
@@ -107,6 +108,7 @@ def _no_traffic(lines: RedLines) -> Alert:
         action=Action.NONE,
         summary="No request has been answered on {{ $labels.version }}",
         runbook=AlertName.NO_TRAFFIC.page,
+        window_s=lines.latency.window_s,
     )
 
 

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from alerts.maintenance import Window
-from alerts.names import AlertName as AlertName
+from alerts.names import AlertName
 from alerts.rule import Rule
 from alerts.rule_text import MachineryText, RuleText, Wrong, resolve
 from monitors import redlines

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from alerts.firing import Firing, fingerprint
-from alerts.policy import AlertName
+from alerts.names import AlertName
 from monitors.labels import Action
 from monitors.metric import Label
 from monitors.redlines import AlertLines

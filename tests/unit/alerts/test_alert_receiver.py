@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.firing import fingerprint
-from alerts.policy import AlertName
+from alerts.names import AlertName
 from alerts.receiver import (
     LATE_S,
     AlertBook,

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from alerts.compile import alerts
-from alerts.evaluator import Evaluation, Evaluator, prometheus_is_silent
+from alerts.evaluator import Evaluation, Evaluator, prometheus_is_silent, takes_s
 from alerts.firing import Firing
 from alerts.names import AlertName
 from alerts.policy import make
@@ -63,12 +63,19 @@ def latency(
     )
 
 
-def faults(requests: int, faulted: int, fault: Fault | None = None, finished: int = 0) -> FaultRow:
+def faults(
+    requests: int,
+    faulted: int,
+    fault: Fault | None = None,
+    finished: int = 0,
+    answered: int | None = None,
+) -> FaultRow:
     rate = faulted / requests if requests else None
     return FaultRow(
         version="v1",
         fault=fault,
         finished=finished or requests,
+        answered=finished or requests if answered is None else answered,
         requests=requests,
         faulted=faulted,
         rate=rate,
@@ -333,6 +340,17 @@ def test_a_version_with_weight_and_no_answers_has_no_traffic():
     assert second(201) == set()
 
 
+def test_a_version_whose_every_request_fails_answers_none_and_lacks_no_data():
+    """As Prometheus has it, which counts answers too (test_scenarios, slow.yml)."""
+    clock, sent = Clock(), observed(resident("b", ResidentState.READY, 100, "v1"))
+    for second in range(29 + int(LINES.rollout.bake_s)):
+        row = faults(10, 10, finished=10 + second, answered=7)
+        names = clock.names(tables(faults=(row,)), sent)
+        assert AlertName.NO_DATA not in names
+    row = faults(10, 10, finished=5_000, answered=7)
+    assert AlertName.NO_TRAFFIC in clock.names(tables(faults=(row,)), sent)
+
+
 def test_requests_that_finish_without_a_measured_output_are_no_data():
     clock = Clock()
     for finished in range(330):
@@ -370,6 +388,18 @@ def test_what_is_decided_was_watched_for_as_long_as_its_line_must_be_crossed():
         assert AlertName.CACHE_BELOW_FLOOR not in clock.look(tables()).decided
     assert AlertName.CACHE_BELOW_FLOOR in clock.look(tables()).decided
     assert AlertName.CACHE_BELOW_FLOOR not in clock.look(None).decided
+
+
+def test_prometheus_is_waited_for_until_it_has_seen_all_that_an_alert_looks_at():
+    """From the article's lines: window, `for`, and a repeat; and of what an alert reads, too."""
+    lines = RedLines()
+    takes = takes_s(Evaluator(make(lines)).watched, lines)
+    assert takes[AlertName.LATENCY_DEGRADE] == 30 + 0 + 30
+    assert takes[AlertName.CACHE_BELOW_FLOOR] == 30 + 30 + 30
+    assert takes[AlertName.LADDER_EXHAUSTED] == (30 + 30) + 3 * 60 + 30
+    assert takes[AlertName.NO_TRAFFIC] == 30 + 600 + 30
+    assert takes[AlertName.NO_DATA] == 10 * 30 + 30 + 30
+    assert takes[AlertName.RESIDENT_DOWN] == 10 + 30
 
 
 def test_it_says_when_the_first_pending_alert_is_due():
