@@ -1,6 +1,7 @@
 """Alertmanager's configuration: every alert to the control plane, some to people as well."""
 
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from alerts.burn import SLO
@@ -8,6 +9,7 @@ from alerts.maintenance import interval_name, time_intervals
 from alerts.names import AlertName
 from alerts.policy import Policy
 from alerts.promql import duration
+from alerts.receiver import MOST_IN_BODY
 from alerts.rules import to_yaml
 from monitors.labels import Action, Severity
 from monitors.metric import Label
@@ -101,7 +103,7 @@ def render_alertmanager(
     windows = policy.maintenance
     return to_yaml(
         {
-            "route": _routes(policy.lines.alerts, [*map(interval_name, range(len(windows)))]),
+            "route": _routes(policy.lines.alerts, [*starmap(interval_name, enumerate(windows))]),
             **({"time_intervals": time_intervals(windows)} if windows else {}),
             "inhibit_rules": [_inhibit(mute) for mute in MUTES],
             "receivers": [
@@ -158,6 +160,7 @@ def _control_webhook(url: str, credentials_file: str) -> dict[str, Any]:
     return {
         "url": url,
         "send_resolved": True,
+        "max_alerts": MOST_IN_BODY,
         "http_config": {"authorization": {"type": "Bearer", "credentials_file": credentials_file}},
     }
 

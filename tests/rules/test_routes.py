@@ -13,12 +13,14 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from alerts.alert import Alert
 from alerts.compile import alerts
 from alerts.maintenance import Weekday, Window, time_intervals
 from alerts.names import AlertName
 from alerts.policy import make
+from alerts.receiver import MOST_ALERTS
 from alerts.routing import ALWAYS_HEARD, MUTES, Mute, render_alertmanager
 from monitors.labels import Action, Severity
 from monitors.redlines import RedLines
@@ -128,13 +130,17 @@ def test_a_budget_is_one_page_and_no_ticket_while_its_own_line_pages():
 
 
 # ---------------------------------------------------------------- maintenance windows
-@pytest.mark.parametrize("windows", [[], [ALL_WEEK], [ALL_WEEK, {**ALL_WEEK, "zone": "UTC"}]])
+@pytest.mark.parametrize(
+    "windows", [[], [ALL_WEEK], [ALL_WEEK, {**ALL_WEEK, "zone": "UTC", "reason": 'disks: "new"'}]]
+)
 def test_amtool_takes_the_windows(tmp_path: Path, windows: list[dict[str, Any]]):
     config = tmp_path / "alertmanager.yml"
     policy = make(RedLines(), {}, windows)
     config.write_text(render_alertmanager(policy, webhook_url="http://a/", credentials_file="/t"))
     assert "SUCCESS" in run("amtool", "check-config", config)
     assert config.read_text().count("mute_time_intervals") == min(len(windows), 1)
+    names = [f"maintenance {n}: {each['reason']}" for n, each in enumerate(windows, 1)]
+    assert all(config.read_text().count(name) == 2 for name in names), "defined, and muted in"
 
 
 def test_a_window_past_midnight_is_two_stretches_of_two_days():
@@ -173,6 +179,14 @@ def test_a_window_past_midnight_is_two_stretches_of_two_days():
 def test_a_window_that_cannot_be_is_refused(change: dict[str, Any], says: str):
     with pytest.raises(ValueError, match=re.escape(says)):
         make(RedLines(), {}, [{**ALL_WEEK, **change}])
+
+
+def test_a_webhook_has_as_many_alerts_as_the_control_plane_takes_at_once():
+    config = yaml.safe_load(
+        render_alertmanager(POLICY, webhook_url="http://a/", credentials_file="/t")
+    )
+    [hook] = config["receivers"][0]["webhook_configs"]
+    assert 0 < hook["max_alerts"] <= MOST_ALERTS
 
 
 # ---------------------------------------------------------------- Debian's Alertmanager
