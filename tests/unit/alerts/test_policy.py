@@ -17,6 +17,7 @@ from alerts.policy import DISPENSABLE, Policy, PolicyError, load, make
 from alerts.rule import BACKED
 from alerts.rule_text import RuleText
 from alerts.thresholds import others, thresholds
+from dashboards.build import build_all
 from monitors.labels import Action, Milestone, Severity
 from monitors.metric import Table
 from monitors.redlines import CacheLines, LatencyLines, RedLines, RedLinesError
@@ -119,6 +120,17 @@ def test_the_limits_of_further_rules_on_a_column_are_known_to_panels():
     assert others(make(LINES)) == {}
     assert others(policy) == {"faults.rate": (0.002,)}
     assert thresholds(policy) == LINES
+
+
+def test_a_limit_that_is_no_red_line_is_drawn_and_one_of_the_other_side_is_not():
+    """A red line of 0 GB cannot be, a rule that asks for any KV at all can."""
+    change = {"RedlineCacheBelowFloor": {"when": ["hit_rate < 0.8", "gpu_mem_gb > 0"]}}
+    calm = {**SOFT, "when": ["rate < 0.001", "requests > 5"]}
+    policy = make(LINES, {**change, "FaultsAreFew": calm})
+    assert thresholds(policy).cache.gpu_mem_gb == 0.0
+    assert thresholds(policy).cache.hit_rate_floor == 0.8
+    assert others(policy) == {}
+    assert "oncall" in build_all(thresholds(policy), others(policy))
 
 
 def test_a_rule_of_ones_own_is_compiled_like_those_that_ship():
