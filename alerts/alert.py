@@ -27,6 +27,7 @@ class Alert:
     table: Table | None = None
     keep_firing_s: float = 0.0
     labels: tuple[tuple[str, str], ...] = ()  # those that no series carries
+    window_s: float = 0.0  # how far back its expression looks
 
     @property
     def has_page(self) -> bool:
@@ -53,7 +54,18 @@ def of_rule(rule: Rule, lines: RedLines) -> Alert:
         runbook=rule.runbook,
         table=rule.table,
         keep_firing_s=rule.keep_firing_s,
+        window_s=_window_s(rule.table, lines),
     )
+
+
+def _window_s(table: Table, lines: RedLines) -> float:
+    match table:
+        case Table.CACHE:
+            return lines.cache.hold_s
+        case Table.LATENCY:
+            return lines.latency.window_s
+        case Table.FAULTS:
+            return lines.faults.recent_s
 
 
 def _compare(rule: Rule, condition: Condition) -> str:

@@ -1,22 +1,20 @@
 """The rules evaluated here: over `/tables`, while Prometheus is absent or its Watchdog is silent.
 
-The states of an alert are Prometheus' own (`alerts.states`), the comparisons are the rules'.
+The states of an alert are Prometheus' own, the comparisons are the rules'.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from alerts.alert import Alert
 from alerts.columns import Row, rows_of
 from alerts.compile import alerts
 from alerts.firing import Firing, Source
-from alerts.machinery import DEGRADING
 from alerts.names import AlertName
 from alerts.policy import Policy
-from alerts.rule import Rule
-from alerts.states import Standing, advance
-from alerts.summary import summarise
-from alerts.witness import Labels, Sight, Witness
+from alerts.rule import DEGRADING, Rule
+from alerts.witness import Labels, Sight, Witness, Wrong
+from alerts.wording import summarise
 from monitors.contract import Observed
 from monitors.labels import Milestone
 from monitors.latency_table import LatencyRow
@@ -30,6 +28,55 @@ def prometheus_is_silent(heartbeat_age_s: float | None, lines: AlertLines) -> bo
     return heartbeat_age_s is None or heartbeat_age_s > lines.heartbeat_silence_s
 
 
+# ---------------------------------------------------------------- Prometheus' own states
+@dataclass(frozen=True)
+class Standing:
+    """An alert that is pending or firing; one that is inactive has none.
+
+    `fired_at` is what Prometheus sends as `startsAt`, not when its line was first crossed.
+    """
+
+    active_at: float  # monotonic seconds: since when its line is crossed without a break
+    pending_at: float  # the same, calendar seconds
+    fired_at: float | None = None  # calendar seconds; None: pending
+    missed_at: float | None = None  # monotonic: the first look that found it no longer crossed
+
+    @property
+    def fires(self) -> bool:
+        return self.fired_at is not None
+
+
+def advance(
+    standing: Standing | None,
+    crossed: bool,
+    *,
+    for_s: float,
+    keep_firing_s: float,
+    now: float,
+    wall: float,
+) -> Standing | None:
+    """The next state, as `AlertingRule.Eval` of Prometheus 2.42 has it; None is inactive.
+
+    A pending one whose line is no longer crossed is dropped; a firing one goes on until
+    `keep_firing_s` have passed since the first look that missed it. `now`: monotonic seconds.
+    """
+    if not crossed:
+        return _missed(standing, keep_firing_s, now)
+    if standing is None:
+        standing = Standing(active_at=now, pending_at=wall)
+    due = not standing.fires and now - standing.active_at >= for_s
+    fired_at = wall if due else standing.fired_at
+    return replace(standing, fired_at=fired_at, missed_at=None)
+
+
+def _missed(standing: Standing | None, keep_firing_s: float, now: float) -> Standing | None:
+    if standing is None or not standing.fires:
+        return None
+    missed_at = now if standing.missed_at is None else standing.missed_at
+    return replace(standing, missed_at=missed_at) if now - missed_at < keep_firing_s else None
+
+
+# ---------------------------------------------------------------- looks
 @dataclass(frozen=True)
 class Evaluation:
     """What is so after one look.
@@ -66,6 +113,8 @@ class Evaluator:
         here = {*(rule.name for rule in policy.rules), *self._witness.looks}
         here.add(AlertName.LADDER_EXHAUSTED)
         self.watched = {each.name: each for each in alerts(policy) if each.name in here}
+        self._pause_s = policy.lines.latency.window_s  # that is none (alerts.machinery)
+        self._acted_at: dict[str, float] = {}  # when each version was last to be degraded
         self._alive: dict[str, dict[Labels, _Alive]] = {}
         self._since: dict[str, float] = {}  # since when each alert's line can be seen
 
@@ -96,7 +145,7 @@ class Evaluator:
             yield rule.name, crossed
         for name, alert in self.watched.items():
             if name == AlertName.LADDER_EXHAUSTED:
-                wrong = None if sight.tables is None else self._acting()
+                wrong = self._acting(sight)
             elif name in self._witness.looks:
                 wrong = self._witness.looks[AlertName(name)](sight)
             else:
@@ -117,17 +166,23 @@ class Evaluator:
             return self._witness.finishes(row.version, now)
         return rule.milestone is None or rule.milestone == _milestone_of(row)
 
-    def _acting(self) -> tuple[Labels, ...]:
-        """The versions for which an alert fires that Redline answers by degrading."""
+    def _acting(self, sight: Sight) -> Wrong:
+        """The versions for which an alert fires that Redline answers by degrading, or did a moment
+        ago."""
+        if sight.tables is None:
+            self._acted_at.clear()
+            return None
         version = Label.VERSION.value
         acting = {
-            dict(labels)[version]
+            dict(labels)[version]: sight.now
             for name, found in self._alive.items()
             if self.watched[name].action in DEGRADING
             for labels, alive in found.items()
             if alive.standing.fires
         }
-        return tuple(((version, each),) for each in sorted(acting))
+        known = {**self._acted_at, **acting}
+        self._acted_at = {v: at for v, at in known.items() if sight.now - at <= self._pause_s}
+        return tuple(((version, each),) for each in sorted(self._acted_at))
 
     # ------------------------------------------------------------ states
     def _advance(self, alert: Alert, crossed: Crossed | None, now: float, wall: float) -> None:
@@ -173,15 +228,12 @@ class Evaluator:
 
 def takes_s(watched: Mapping[str, Alert], lines: RedLines) -> dict[str, float]:
     """How long a Prometheus that has come back takes until it must have fired each alert: its
-    window fills, its `for` passes, and Alertmanager tells again of what it had told before."""
-    window_s = {
-        None: 0.0,
-        Table.CACHE: lines.cache.hold_s,
-        Table.LATENCY: lines.latency.window_s,
-        Table.FAULTS: lines.faults.recent_s,
-    }
-    again_s = lines.alerts.repeat_s
-    return {name: window_s[each.table] + each.for_s + again_s for name, each in watched.items()}
+    window fills, its `for` passes, and Alertmanager tells again of what it had told before. The
+    ladder's end comes after what it reads: an alert that is answered by degrading."""
+    found = {name: each.window_s + each.for_s for name, each in watched.items()}
+    acting = (found[name] for name, each in watched.items() if each.action in DEGRADING)
+    found[AlertName.LADDER_EXHAUSTED] += max(acting, default=0.0)
+    return {name: seconds + lines.alerts.repeat_s for name, seconds in found.items()}
 
 
 def _summarised(alert: Alert, wrong: tuple[Labels, ...]) -> Crossed:

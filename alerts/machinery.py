@@ -6,6 +6,7 @@ They are code, not YAML: each has a shape of its own. Their durations are red li
 from alerts.alert import Alert
 from alerts.names import AlertName
 from alerts.promql import duration, gained, select
+from alerts.rule import DEGRADING
 from monitors import catalog
 from monitors.contract import MediaRung
 from monitors.labels import Action, Outcome, Role, Severity
@@ -13,10 +14,7 @@ from monitors.metric import Label, Table
 from monitors.redlines import RedLines
 
 RUNTIME_JOB, CONTROL_JOB = "redline-runtime", "redline-control"
-# What the ladder answers by degrading; its last rung is what `RedlineLadderExhausted` asks for.
-# Not shedding: a slow first packet alone must turn nobody away before any media is given up.
-DEGRADING = (Action.DEGRADE_MEDIA, Action.QUANTISE_KV)
-_ANSWERS_TAKE = 10  # windows, at most: its first output is that much older than an answer's end
+ANSWERS_TAKE = 10  # windows, at most: its first output is that much older than an answer's end
 
 
 def machinery(lines: RedLines) -> tuple[Alert, ...]:
@@ -36,13 +34,18 @@ def machinery(lines: RedLines) -> tuple[Alert, ...]:
 
 def _ladder_exhausted(lines: RedLines) -> Alert:
     """An alert that only acts wakes nobody: somebody must be told when acting was no help, and
-    what is left is to take fewer requests."""
-    acting = f'ALERTS{{alertstate="firing",action=~"{"|".join(DEGRADING)}"}}'
+    what is left is to take fewer requests.
+
+    One that ends and fires again within a window of its table goes on here: a breach that hovers
+    about its line would else begin its `for` anew at each pause, and never be told.
+    """
+    firing = f'ALERTS{{alertstate="firing",action=~"{"|".join(DEGRADING)}"}}'
+    pause = duration(lines.latency.window_s)
     return Alert(
         name=AlertName.LADDER_EXHAUSTED,
         when="An alert that Redline answers by degrading media or KV still fires after every rung "
-        "of them had its dwell.",
-        expr=f"max by ({Label.VERSION}) ({acting})",
+        f"of them had its dwell; pauses of up to {pause} are none.",
+        expr=f"max by ({Label.VERSION}) (max_over_time({firing}[{pause}]))",
         for_s=lines.ladder.dwell_s * len(MediaRung),
         severity=Severity.PAGE,
         action=Action.LIMIT_ADMISSION,
@@ -62,7 +65,7 @@ def _no_data(lines: RedLines) -> Alert:
     )
     came = gained(
         select(catalog.FIRST_OUTPUT, suffix="_count"),
-        _ANSWERS_TAKE * lines.latency.window_s,
+        ANSWERS_TAKE * lines.latency.window_s,
         Label.VERSION,
     )
     able = select(catalog.SHOWS_TABLE, f'{Label.TABLE}="{Table.CACHE}"')
@@ -75,7 +78,7 @@ def _no_data(lines: RedLines) -> Alert:
         name=AlertName.NO_DATA,
         when="A ready resident has no cache table though its engine can show one, or a version "
         "answers requests and has measured no first output for "
-        f"{duration(_ANSWERS_TAKE * lines.latency.window_s)}, or there is no resident at all.",
+        f"{duration(ANSWERS_TAKE * lines.latency.window_s)}, or there is no resident at all.",
         expr="\nor ".join(missing),
         for_s=lines.rollout.evidence_stale_s,
         severity=Severity.TICKET,
@@ -83,6 +86,7 @@ def _no_data(lines: RedLines) -> Alert:
         summary="No data in table {{ $labels.table }} {{ with $labels.version }}of {{ . }}"
         "{{ end }}: its red line is not watched",
         runbook=AlertName.NO_DATA.page,
+        window_s=ANSWERS_TAKE * lines.latency.window_s,
     )
 
 
@@ -104,6 +108,7 @@ def _no_traffic(lines: RedLines) -> Alert:
         action=Action.NONE,
         summary="No request has been answered on {{ $labels.version }}",
         runbook=AlertName.NO_TRAFFIC.page,
+        window_s=lines.latency.window_s,
     )
 
 

@@ -74,14 +74,15 @@ class Window(BaseModel):
 def time_intervals(windows: tuple[Window, ...]) -> list[dict[str, Any]]:
     """The windows as Alertmanager's `time_intervals`, one of them for each."""
     return [
-        {"name": interval_name(place), "time_intervals": [*_intervals(window)]}
+        {"name": interval_name(place, window), "time_intervals": [*_intervals(window)]}
         for place, window in enumerate(windows)
     ]
 
 
-def interval_name(place: int) -> str:
-    """What the window at `place` is called in Alertmanager's configuration."""
-    return f"maintenance-{place + 1}"
+def interval_name(place: int, window: Window) -> str:
+    """What the window at `place` is called in Alertmanager's configuration: it says why, for
+    whoever looks there what mutes an alert."""
+    return f"maintenance {place + 1}: {window.reason}"
 
 
 def _intervals(window: Window) -> Iterator[dict[str, Any]]:

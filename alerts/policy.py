@@ -1,7 +1,7 @@
 """The alert policy: the rules that ship, changed and added to by a `redline.yaml`."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -13,15 +13,16 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from alerts.maintenance import Window
-from alerts.names import AlertName as AlertName
+from alerts.names import AlertName
+from alerts.promql import duration
 from alerts.rule import Rule
 from alerts.rule_text import MachineryText, RuleText, Wrong, resolve
 from monitors import redlines
 from monitors.labels import Action
 from monitors.redlines import RedLines, RedLinesError
 
-# What a shipped rule is, whatever its limits: with another action it would be another rule.
-_FIXED = ("table", "action")
+# What a shipped rule is, whatever its limits: with another of these it would be another rule.
+_FIXED = ("table", "action", "milestone")
 # The machinery's alerts that may be left out. Those that say that nothing is watched, that an
 # action failed, or that the heart stopped may not: no data is not good news.
 DISPENSABLE = frozenset({AlertName.NO_TRAFFIC, AlertName.ERROR_BUDGET_BURN})
@@ -58,9 +59,10 @@ def load(path: Path | None, base: RedLines | None = None) -> Policy:
     if path is None:
         return make(base or RedLines())
     raw = redlines.read(path)
-    parts = {part: raw.pop(part, None) or () for part in _PARTS}
+    # A key without a value says nothing; whatever else is no mapping, or no list, is a slip.
+    given = {part: said for part in _PARTS if (said := raw.pop(part, None)) is not None}
     lines = redlines.parse(raw, str(path), base)
-    return make(lines, parts["rules"] or {}, parts["maintenance"], where=str(path))
+    return make(lines, **given, where=str(path))
 
 
 def make(
@@ -110,6 +112,11 @@ def _rule(name: str, given: object, lines: RedLines, wrong: list[str]) -> Rule |
     fields = _fields(name, given, wrong)
     if fields is None:
         return None
+    meant = None if shipped else _meant(name)
+    if meant is not None and not fields.keys() >= _required():
+        said = f"did you mean {meant}? a rule of your own says all of it"
+        wrong.append(_complaint(name, "", said))
+        return None
     text = _checked(RuleText, name, {**(shipped or {}), **fields}, wrong, _hint(name, fields))
     if text is None:
         return None
@@ -118,10 +125,13 @@ def _rule(name: str, given: object, lines: RedLines, wrong: list[str]) -> Rule |
     if not text.enabled:
         return None
     try:
-        return resolve(name, text, lines)
+        rule = resolve(name, text, lines)
     except Wrong as err:
         wrong.append(_complaint(name, err.where, str(err)))
         return None
+    if shipped is not None:
+        _keep_it_able(rule, resolve(name, RuleText.model_validate(shipped), lines), lines, wrong)
+    return rule
 
 
 def _keep_what_it_is(
@@ -132,17 +142,33 @@ def _keep_what_it_is(
     wrong: list[str],
 ) -> None:
     wrong.extend(
-        _complaint(name, fixed, f"stays {shipped[fixed]}; add a rule of your own for another")
+        _complaint(name, fixed, f"stays {stays or 'unsaid'}; add a rule of your own for another")
         for fixed in _FIXED
-        if fields.get(fixed, shipped[fixed]) != shipped[fixed]
+        if fields.get(fixed, stays := shipped.get(fixed)) != stays
     )
-    if not text.enabled and text.action is not Action.NONE:
-        what = (
-            "a rollback cannot be switched off"
-            if text.action is Action.ROLL_BACK
-            else "only a notice can be switched off; `redline freeze` stops the ladder's moves"
-        )
+    if not text.enabled:
+        what = {
+            Action.ROLL_BACK: "a rollback cannot be switched off",
+            Action.NONE: "this is its red line's only page, which cannot be switched off",
+        }.get(text.action, "it cannot be switched off; `redline freeze` stops the ladder's moves")
         wrong.append(_complaint(name, "enabled", what))
+
+
+def _keep_it_able(rule: Rule, shipped: Rule, lines: RedLines, wrong: list[str]) -> None:
+    """Its numbers may differ, but not so that it is switched off by them."""
+
+    def compared(of: Rule) -> list[str]:
+        return [f"{each.column.name} {each.comparison}" for each in of.conditions]
+
+    if compared(rule) != compared(shipped):
+        stays = " and ".join(compared(shipped))
+        wrong.append(
+            _complaint(rule.name, "when", f"goes on comparing {stays}: only limits differ")
+        )
+    longest = max(lines.rollout.bake_s, shipped.for_s)
+    if rule.for_s > longest:
+        most = f"at most {duration(longest)}, a rollout's bake: later is never"
+        wrong.append(_complaint(rule.name, "for", most))
 
 
 def _machinery(name: str, given: object, wrong: list[str]) -> MachineryText | None:
@@ -157,18 +183,21 @@ def _machinery(name: str, given: object, wrong: list[str]) -> MachineryText | No
     return text
 
 
-def _hint(name: str, fields: Mapping[str, Any]) -> str:
-    """For a rule that lacks fields: it may be a shipped one, misspelt."""
-    if name in _shipped():
-        return ""
+def _meant(name: str) -> str | None:
+    """The shipped alert that a name may be a slip for."""
     known = [*_shipped(), *sorted(_machinery_names())]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return f"{meant}a rule of your own says all of it" if len(fields) < len(_required()) else ""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.8)), None)
 
 
-def _required() -> tuple[str, ...]:
-    return tuple(name for name, of in RuleText.model_fields.items() if of.is_required())
+def _hint(name: str, fields: Mapping[str, Any]) -> str:
+    whole = name in _shipped() or fields.keys() >= _required()
+    return "" if whole else "a rule of your own says all of it"
+
+
+@cache
+def _required() -> frozenset[str]:
+    fields = RuleText.model_fields.items()
+    return frozenset(of.alias or name for name, of in fields if of.is_required())
 
 
 # ---------------------------------------------------------------- reading and complaining
@@ -192,12 +221,19 @@ def _checked(
     try:
         return model.model_validate(fields)
     except ValidationError as err:
-        wrong.extend(
-            _complaint(name, ".".join(map(str, each["loc"])), each["msg"]) for each in err.errors()
-        )
         if hint:
             wrong.append(_complaint(name, "", hint))
+        wrong.extend(_complaint(name, _place(e["loc"]), _words(e["msg"])) for e in err.errors())
         return None
+
+
+def _place(parts: Iterable[int | str]) -> str:
+    return ".".join(map(str, parts))
+
+
+def _words(message: str) -> str:
+    """Without what pydantic puts before words of our own."""
+    return message.removeprefix("Value error, ")
 
 
 def _complaint(name: str, where: str, what: str) -> str:
@@ -214,7 +250,7 @@ def _windows(given: object, wrong: list[str]) -> tuple[Window, ...]:
             windows.append(Window.model_validate(each))
         except ValidationError as err:
             wrong.extend(
-                f"  maintenance.{'.'.join(map(str, (place, *e['loc'])))}: {e['msg']}"
+                f"  maintenance.{_place((place, *e['loc']))}: {_words(e['msg'])}"
                 for e in err.errors()
             )
     return tuple(windows)

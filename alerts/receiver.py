@@ -1,14 +1,15 @@
 """Alertmanager's webhook: bodies in, the set of firing alerts out. Levels, never edges."""
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import itemgetter
 from typing import Annotated, Literal
 
 import msgspec
 
 from alerts.firing import Firing, fingerprint
-from alerts.policy import AlertName
+from alerts.names import AlertName
 from monitors.labels import Action
 from monitors.metric import Label
 from monitors.redlines import AlertLines
@@ -17,6 +18,11 @@ from monitors.redlines import AlertLines
 # has come back: Prometheus keeps an alert's start when Alertmanager gave it up in between.
 LATE_S = 5.0
 MISSED_REPEATS = 3
+# That fire at once: a look at them holds the loop that answers requests. Alerts that act find room
+# though those that only tell have taken theirs.
+MOST_ALERTS = 5_000
+MOST_ACTING = 2 * MOST_ALERTS
+MOST_IN_BODY = 1_000  # Alertmanager says how many more there were
 
 
 class WebhookError(ValueError):
@@ -65,13 +71,14 @@ def parse(body: bytes) -> Parsed:
     except (msgspec.DecodeError, RecursionError) as err:
         raise WebhookError(f"this is no Alertmanager webhook of version 4: {err}") from err
     news, refused = list[tuple[Firing, bool]](), list[str]()
-    for raw in parsed.alerts:
+    for raw in parsed.alerts[:MOST_ALERTS]:
         try:
             news.append(_news(raw))
         except WebhookError as err:
             refused.append(str(err))
     if refused and not news:
         raise WebhookError(refused[0])
+    refused += [f"a body has {MOST_ALERTS:,} alerts at most"] * len(parsed.alerts[MOST_ALERTS:])
     return Parsed(tuple(news), tuple(refused), parsed.truncated_alerts)
 
 
@@ -125,6 +132,7 @@ class _Entry:
     resolved: bool
     heard_at: float
     ended_at: float | None = None  # when the first word came that a firing alert is resolved
+    doubted: bool = False  # it was said to fire after that: late news, or it has come back
 
 
 @dataclass(frozen=True)
@@ -167,50 +175,62 @@ class AlertBook:
         self._drop_unheard(now)
         parsed = parse(body)
         changed = [self._hear(firing, resolved, now) for firing, resolved in parsed.news]
+        crowded = [f"{len(self._entries):,} alerts fire: no room for more"] * changed.count(None)
         return Received(
             taken=changed.count(True),
             repeated=changed.count(False),
-            refused=parsed.refused,
+            refused=(*parsed.refused, *crowded),
             truncated=parsed.truncated,
         )
 
     def firing(self, now: float) -> tuple[Firing, ...]:
         """The alerts that fire, the earliest first. The Watchdog is none of them."""
         self._drop_unheard(now)
-        firing = [entry.firing for entry in self._entries.values() if not entry.resolved]
-        return tuple(sorted(firing, key=lambda f: (f.starts_at, fingerprint(f.labels))))
+        firing = [
+            (e.firing.starts_at, k, e.firing) for k, e in self._entries.items() if not e.resolved
+        ]
+        return tuple(each for _, _, each in sorted(firing, key=itemgetter(0, 1)))
 
     def ended(self, now: float) -> tuple[Ended, ...]:
         """The alerts that fired and are said to be resolved, for as long as that is remembered."""
         self._drop_unheard(now)
         return tuple(
-            Ended(entry.firing, entry.ended_at, self._is_confirmed(entry.ended_at))
+            Ended(entry.firing, entry.ended_at, self._is_confirmed(entry, entry.ended_at))
             for entry in self._entries.values()
             if entry.ended_at is not None
         )
 
-    def _is_confirmed(self, ended_at: float) -> bool:
+    def _is_confirmed(self, entry: _Entry, ended_at: float) -> bool:
         beat = self._heartbeat_at
-        return beat is not None and beat - ended_at >= self._heartbeat_s
+        told = beat is not None and beat - ended_at >= self._heartbeat_s
+        return told and not entry.doubted
 
     def heartbeat_age(self, now: float) -> float | None:
         """Seconds since the Watchdog was last heard; None before the first."""
         return None if self._heartbeat_at is None else now - self._heartbeat_at
 
-    def _hear(self, firing: Firing, resolved: bool, now: float) -> bool:
-        """Whether this changed what fires."""
+    def _hear(self, firing: Firing, resolved: bool, now: float) -> bool | None:
+        """Whether this changed what fires. None: there is no room for it."""
         if firing.alert == AlertName.WATCHDOG:
             if not resolved:
                 self._heartbeat_at, self.beats_since = now, firing.starts_at
             return False
         key = fingerprint(firing.labels)
         known = self._entries.get(key)
+        if known is None and not self._has_room(firing):
+            return None
         if known is not None and _is_late(firing, resolved, known, now):
+            if firing.starts_at == known.firing.starts_at:
+                self._entries[key] = replace(known, doubted=True)
             return False
         fired = known is not None and not known.resolved
         ended_at = None if not resolved else now if fired else known and known.ended_at
         self._entries[key] = _Entry(firing, resolved, now, ended_at)
         return fired == resolved
+
+    def _has_room(self, firing: Firing) -> bool:
+        most = MOST_ALERTS if firing.action is Action.NONE else MOST_ACTING
+        return len(self._entries) < most
 
     def _drop_unheard(self, now: float) -> None:
         oldest = now - self._keep_s

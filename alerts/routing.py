@@ -1,6 +1,7 @@
 """Alertmanager's configuration: every alert to the control plane, some to people as well."""
 
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from alerts.burn import SLO
@@ -8,6 +9,7 @@ from alerts.maintenance import interval_name, time_intervals
 from alerts.names import AlertName
 from alerts.policy import Policy
 from alerts.promql import duration
+from alerts.receiver import MOST_IN_BODY
 from alerts.rules import to_yaml
 from monitors.labels import Action, Severity
 from monitors.metric import Label
@@ -42,31 +44,35 @@ def _action(*actions: Action) -> str:
 
 
 _UNSEEN = (_named(AlertName.NO_DATA, AlertName.NO_TRAFFIC), NOTICE)
-# Absent data, and what the whole service promises, stay audible beside any one version's alert.
+_PAGES, _TICKETS = f'severity="{Severity.PAGE}"', f'severity="{Severity.TICKET}"'
+# Absent data, and what the whole service promises, are no alerts of one version, and are heard
+# beside any of those: of the budgets, one version's page stands for the tickets alone (below).
 _OF_TABLES = (
     NOTICE,
     PEOPLE,
     f'{Label.TABLE}=~".+"',
     f'alertname!~"{AlertName.NO_DATA}|{AlertName.ERROR_BUDGET_BURN}"',
 )
+# An alert that is muted mutes all the same. So whoever mutes pages because somebody is up is a page
+# itself, or acts and has one behind it (`alerts.rule.BACKED`).
 MUTES: tuple[Mute, ...] = (
     # Rollback over degrade over notice: what is being answered needs no second word.
-    Mute((_action(Action.ROLL_BACK),), _OF_TABLES, (Label.VERSION,)),
+    Mute((_action(Action.ROLL_BACK), _PAGES), _OF_TABLES, (Label.VERSION,)),
     Mute(
         (_action(Action.DEGRADE_MEDIA, Action.QUANTISE_KV),),
         _OF_TABLES,
         (Label.VERSION, Label.TABLE),
     ),
     # Somebody is already up for it.
-    Mute((_named(AlertName.LADDER_EXHAUSTED),), _OF_TABLES, (Label.VERSION,)),
+    Mute((_named(AlertName.LADDER_EXHAUSTED), _PAGES), _OF_TABLES, (Label.VERSION,)),
     Mute(
-        (_named(AlertName.FAULT_RATE, AlertName.FIRST_PACKET_SLOW),),
-        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE),
+        (_named(AlertName.FAULT_RATE, AlertName.FIRST_PACKET_SLOW), _PAGES),
+        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE, _TICKETS),
         (Label.TABLE,),
     ),
     Mute(
-        (_named(AlertName.ERROR_BUDGET_BURN), f'severity="{Severity.PAGE}"'),
-        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE, f'severity="{Severity.TICKET}"'),
+        (_named(AlertName.ERROR_BUDGET_BURN), _PAGES),
+        (_named(AlertName.ERROR_BUDGET_BURN), NOTICE, _TICKETS),
         (SLO,),
     ),
     # What is down shows nothing, and does not answer.
@@ -97,7 +103,7 @@ def render_alertmanager(
     windows = policy.maintenance
     return to_yaml(
         {
-            "route": _routes(policy.lines.alerts, [*map(interval_name, range(len(windows)))]),
+            "route": _routes(policy.lines.alerts, [*starmap(interval_name, enumerate(windows))]),
             **({"time_intervals": time_intervals(windows)} if windows else {}),
             "inhibit_rules": [_inhibit(mute) for mute in MUTES],
             "receivers": [
@@ -154,6 +160,7 @@ def _control_webhook(url: str, credentials_file: str) -> dict[str, Any]:
     return {
         "url": url,
         "send_resolved": True,
+        "max_alerts": MOST_IN_BODY,
         "http_config": {"authorization": {"type": "Bearer", "credentials_file": credentials_file}},
     }
 

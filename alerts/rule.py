@@ -11,6 +11,12 @@ from alerts.columns import Column, Row, count_column
 from monitors.labels import Action, Milestone, Severity
 from monitors.metric import Table
 
+# What the ladder answers by degrading; its last rung is what `RedlineLadderExhausted` asks for.
+# Not shedding: a slow first packet alone must turn nobody away before any media is given up.
+DEGRADING = (Action.DEGRADE_MEDIA, Action.QUANTISE_KV)
+# Actions that may wake nobody, for a page of its own tells where they were no help (ADR 12):
+# `RedlineLadderExhausted` and `RedlineFirstPacketSlow`.
+BACKED = (*DEGRADING, Action.SHED)
 _NAME = re.compile(r"(?:[A-Z][a-z0-9]+)+")
 
 
@@ -106,8 +112,8 @@ class Rule:
             (not _NAME.fullmatch(self.name), "a rule's name is in PascalCase, as MyQueueTooLong"),
             (not self.conditions, "a rule needs at least one condition"),
             (
-                self.action is Action.NONE and self.severity is Severity.ACTION,
-                "with no action it needs severity page or ticket, or nobody learns of it",
+                self.severity is Severity.ACTION and self.action not in BACKED,
+                f"with action {self.action} it needs severity page or ticket: no page backs it up",
             ),
             (
                 self.severity is Severity.HEARTBEAT,

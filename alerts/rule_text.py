@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr
 
 from alerts.columns import column
 from alerts.figures import figure
@@ -13,12 +13,25 @@ from alerts.promql import parse_duration
 from alerts.rule import Comparison, Condition, Rule, RuleError
 from alerts.wording import summary
 from monitors.labels import Action, Milestone, Severity
+from monitors.latency_table import MOST
 from monitors.metric import Table
 from monitors.redlines import RedLines
 
 _CONDITION = re.compile(r"(?P<column>\w+)\s*(?P<comparison><=|>=|<|>)\s*(?P<limit>\S+)")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 _PAGE = re.compile(r"[a-z0-9][a-z0-9-]*\.md|https?://\S+")
+
+
+def _list(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(f"write a list, as `when: [{value}]`")
+    return value
+
+
+def _with_unit(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f"{value} of what? write {value}s")
+    return value
 
 
 class _Text(BaseModel):
@@ -29,9 +42,9 @@ class RuleText(_Text):
     """Every field of one rule, as written."""
 
     table: Table
-    when: Annotated[tuple[StrictStr, ...], Field(min_length=1)]
-    for_: Annotated[StrictStr, Field(alias="for")]
-    keep_firing_for: StrictStr = "0s"
+    when: Annotated[tuple[StrictStr, ...], BeforeValidator(_list), Field(min_length=1)]
+    for_: Annotated[StrictStr, BeforeValidator(_with_unit), Field(alias="for")]
+    keep_firing_for: Annotated[StrictStr, BeforeValidator(_with_unit)] = "0s"
     min_count: StrictInt | StrictStr | None = None
     milestone: Milestone | None = None
     severity: Severity
@@ -130,9 +143,12 @@ def _count(text: RuleText, lines: RedLines) -> int | None:
         if value != int(value):
             raise RuleError(f"{said} is {value:g}: a count is a whole number")
         number = int(value)
-    most = lines.faults.window_requests
-    if number is not None and text.table is Table.FAULTS and number > most:
-        raise RuleError(f"the ring holds {most:,} requests, so {number:,} never come together")
+    holds = {Table.FAULTS: lines.faults.window_requests, Table.LATENCY: MOST}
+    most = holds.get(text.table)
+    if number is not None and most is not None and number > most:
+        raise RuleError(
+            f"table {text.table} holds {most:,} requests, so {number:,} never come together"
+        )
     return number
 
 

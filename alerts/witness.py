@@ -4,12 +4,12 @@ Each `Look` gives what is wrong now, as the labels that tell one alert from anot
 that cannot be told, which is not the same as nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
-from alerts.growth import Growth
-from alerts.machinery import RUNTIME_JOB
+from alerts.machinery import ANSWERS_TAKE, RUNTIME_JOB
 from alerts.names import AlertName
 from monitors.contract import Observed
 from monitors.labels import ResidentState
@@ -19,6 +19,7 @@ from monitors.tables import Tables
 
 Labels = tuple[tuple[str, str], ...]
 Wrong = tuple[Labels, ...] | None
+K = TypeVar("K", bound=Hashable)
 
 # The one place that says which alerts need Prometheus, and what on-call has instead.
 PROMETHEUS_ONLY: Mapping[AlertName, str] = MappingProxyType(
@@ -30,7 +31,6 @@ PROMETHEUS_ONLY: Mapping[AlertName, str] = MappingProxyType(
         AlertName.WATCHDOG: "it is what says that Prometheus is there",
     }
 )
-ANSWERS_TAKE = 10  # latency windows, at most: a first output is that much older than its end
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Witness:
     def __init__(self, lines: RedLines) -> None:
         self._lines = lines
         self._finished = Growth[str]()  # requests, by version
+        self._answered = Growth[str]()  # those of them that did not fail
         self._outputs = Growth[str]()  # first outputs, by version
         self.looks: Mapping[AlertName, Callable[[Sight], Wrong]] = {
             AlertName.DATA_PLANE_DOWN: _data_plane_down,
@@ -60,13 +61,15 @@ class Witness:
         """Remember the counters; before the looks of the same sight."""
         if sight.tables is None:
             self._finished.lost_sight()
+            self._answered.lost_sight()
             self._outputs.lost_sight()
             return
-        finished = {row.version: row.finished for row in sight.tables.faults if row.fault is None}
+        ended = [row for row in sight.tables.faults if row.fault is None]
         outputs = dict[str, int]()
         for row in sight.tables.latency:
             outputs[row.version] = outputs.get(row.version, 0) + row.count + row.over
-        self._finished.note(finished, sight.now)
+        self._finished.note({row.version: row.finished for row in ended}, sight.now)
+        self._answered.note({row.version: row.answered for row in ended}, sight.now)
         self._outputs.note(outputs, sight.now)
 
     def finishes(self, version: str, now: float) -> bool:
@@ -74,15 +77,15 @@ class Witness:
         return self._finished.grew(version, now, self._lines.faults.recent_s)
 
     def _no_traffic(self, sight: Sight) -> Wrong:
-        """A version that should have traffic and finishes nothing."""
+        """A version that should have traffic and answers nothing."""
         if sight.tables is None or sight.observed is None:
             return None
         sent = {r.version for r in sight.observed.residents if r.weight > 0}
         window_s = self._lines.latency.window_s
-        return _by_version(v for v in sent if not self._finished.grew(v, sight.now, window_s))
+        return _by_version(v for v in sent if not self._answered.grew(v, sight.now, window_s))
 
     def _no_data(self, sight: Sight) -> Wrong:
-        """No resident at all, or requests that finish while no first output is measured.
+        """No resident at all, or requests that are answered while no first output is measured.
 
         That an engine shows no cache table is not told here: it may be unable to.
         """
@@ -96,7 +99,7 @@ class Witness:
             ((Label.TABLE.value, "latency"), (Label.VERSION.value, row.version))
             for row in sight.tables.faults
             if row.fault is None
-            and self._finished.grew(row.version, sight.now, window_s)
+            and self._answered.grew(row.version, sight.now, window_s)
             and not self._outputs.grew(row.version, sight.now, ANSWERS_TAKE * window_s)
         )
         return (*nobody, *blind)
@@ -119,3 +122,37 @@ def _residents_down(sight: Sight) -> Wrong:
 
 def _by_version(versions: Iterable[str]) -> tuple[Labels, ...]:
     return tuple(((Label.VERSION.value, version),) for version in sorted(versions))
+
+
+# ---------------------------------------------------------------- counters read now and then
+class Growth(Generic[K]):
+    """When counters last grew, noted at each look. `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._counts: Mapping[K, int] | None = None  # at the last look; None: there was none
+        self._grew_at: dict[K, float] = {}
+        self._since: float | None = None
+
+    def note(self, counts: Mapping[K, int], now: float) -> None:
+        """What is counted by now. At the first look nobody can tell when it was."""
+        if self._counts is None:
+            self._since = now
+        else:
+            for key, count in counts.items():
+                if count != self._counts.get(key, 0):  # fewer: who counts was started again
+                    self._grew_at[key] = now
+        self._counts = counts
+        self._grew_at = {key: at for key, at in self._grew_at.items() if key in counts}
+
+    def lost_sight(self) -> None:
+        """The counters could not be read: the next look is a first one."""
+        self._counts = self._since = None
+
+    def grew(self, key: K, now: float, within_s: float) -> bool:
+        """Whether a look within the last seconds found more than the one before."""
+        at = self._grew_at.get(key)
+        return at is not None and now - at < within_s
+
+    def watched(self, now: float) -> float:
+        """For how long every look could read the counters, seconds."""
+        return 0.0 if self._since is None else now - self._since

@@ -154,7 +154,7 @@ FAULTS = Metric(
 REQUESTS = Metric(
     "redline_requests_total", Kind.COUNTER,
     "Finished requests by outcome, also of those that ended before they reached a resident.",
-    (_V, Label.OUTCOME),
+    (_V, Label.OUTCOME), Table.FAULTS, "answered",
 )  # fmt: skip
 SERVED_REQUESTS = Metric(
     "redline_served_requests_total", Kind.COUNTER,

@@ -17,12 +17,14 @@ _interval = lru_cache(maxsize=256)(exact_interval)
 
 
 class FaultRow(Wire, frozen=True):
-    """One version and fault. All but `finished` is of the ring, and each request of the ring is in
-    at most one of `faulted` (hard), `soft` and `input_only`: by the worst that was found of it."""
+    """One version and fault. All but `finished` and `answered` is of the ring, and each request of
+    the ring is in at most one of `faulted` (hard), `soft` and `input_only`: by the worst that was
+    found of it."""
 
     version: str
     fault: Fault | None  # None: any fault, and requests that failed or were lost
     finished: Count  # of all time: while it grows, what the ring holds is news
+    answered: Count  # of those, the ones that were answered: neither failed, lost nor cancelled
     requests: Count
     faulted: Count
     rate: float | None  # None: no request has finished yet
@@ -59,6 +61,7 @@ class FaultTable:
         self._window = lines.faults.window_requests
         self._versions: dict[str, _Ring] = {}
         self._finished: Counter[str] = Counter()
+        self._answered: Counter[str] = Counter()
 
     def finish(
         self, version: str, outcome: Outcome, faulted: bool, marks: Marks | None = None
@@ -77,11 +80,14 @@ class FaultTable:
             self._versions[version] = _Ring(self._window)
         self._versions[version].add(_counted(faulted, marks))
         self._finished[version] += 1
+        self._answered[version] += outcome is Outcome.OK
 
     def rows(self) -> tuple[FaultRow, ...]:
         """The table: by version, one row of any fault, then one of each."""
         return tuple(
-            self._versions[version].row(version, fault, self._finished[version])
+            self._versions[version].row(
+                version, fault, self._finished[version], self._answered[version]
+            )
             for version in sorted(self._versions)
             for fault in (None, *Fault)
         )
@@ -113,13 +119,14 @@ class _Ring:
         if len(self._ring) > self._window:
             self._counts.subtract(self._ring.popleft())
 
-    def row(self, version: str, fault: Fault | None, finished: int) -> FaultRow:
+    def row(self, version: str, fault: Fault | None, finished: int, answered: int) -> FaultRow:
         requests, faulted = len(self._ring), self._counts[fault, Mark.HARD]
         low, high = _interval(faulted, requests) if requests else (None, None)
         return FaultRow(
             version=version,
             fault=fault,
             finished=finished,
+            answered=answered,
             requests=requests,
             faulted=faulted,
             rate=faulted / requests if requests else None,

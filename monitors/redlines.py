@@ -123,6 +123,9 @@ class AlertLines(_Figures):
     heartbeat_s: Seconds = 5.0  # the Watchdog alert comes this often
     heartbeat_silence_s: Seconds = 30.0  # without it for so long, the control plane evaluates
     repeat_s: Seconds = 30.0  # Alertmanager tells of a firing alert again after this
+    # An error budget of the whole service is not judged by fewer requests, however few a rule of
+    # the tables asks for: those of a drill or two are no month.
+    budget_min_count: Annotated[int, Field(ge=1)] = 100
 
 
 class RedLines(_Figures):

@@ -85,6 +85,7 @@ COLUMNS: dict[type[msgspec.Struct], dict[str, Sequence[Place]]] = {
     },
     FaultRow: {
         "finished": [Place(catalog.SERVED_REQUESTS, BY_VERSION)] * 2,
+        "answered": [Place(catalog.REQUESTS, BY_VERSION, fixed={"outcome": Outcome.OK})] * 2,
         "requests": [Place(catalog.FAULT_WINDOW_REQUESTS, BY_VERSION)] * 2,
         "rate": ring(recorded.FAULT_RATE, recorded.FAULT_RATE_BY_FAULT),
         **{

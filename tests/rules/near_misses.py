@@ -141,10 +141,10 @@ SLOW_BREACHES = (  # evaluated every 5 s
         AlertName.LADDER_EXHAUSTED,
         {OVERDUE: "0x4 25+25x260"},
         at=185,
-        cured={OVERDUE: "0x4 25+25x200 5025x60"},
-        over=235,
+        cured={OVERDUE: "0x4 25+25x200 5025x70"},
+        over=265,  # the window has forgotten it, and it has been away for as long
         needed=(OVERDUE,),
-        window_s=30,
+        window_s=60,
         restarted={OVERDUE: "900x100 0x160"},
     ),
     Breach(
@@ -163,6 +163,27 @@ def _only(alert: AlertName) -> Callable[[Sequence[Rule]], list[Rule]]:
     return partial(needed_by, alert)
 
 
+def _pausing() -> Iterator[Scenario]:
+    """Ten requests a second, and each minute 27 that are overdue, one a second: the degrading alert
+    fires for 50 s of the minute. Where they are 5 it fires for 32 s and is over for 28 s; of them
+    in 70 s, it is over for longer than a pause may last, and each time begins anew."""
+    alert = AlertName.LADDER_EXHAUSTED
+    firing = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+    for overdue in (27, 5):
+        series = _named(alert, "on time", f"{overdue} overdue a minute", _minutely(overdue, 60), [])
+        asked = [_at(firing, 180, False), _at(firing, 190, True), _at(firing, 300, True)]
+        yield {**series, "promql_expr_test": asked}
+    rare = _minutely(5, 70)
+    yield never(alert, "short", "five overdue, and again 70 s later", rare, 320)
+
+
+def _minutely(overdue: int, every_s: int) -> dict[str, str]:
+    bursts = (
+        f"{n * overdue}+1x{overdue} {(n + 1) * overdue}x{every_s - overdue - 2}" for n in range(6)
+    )
+    return {IN_TIME: f"0+10x{6 * every_s}", OVERDUE: " ".join(bursts)}
+
+
 def _by_hand() -> Iterator[tuple[AlertName, Scenario]]:
     """Of the first packet's two rules: exactly on the line, and too few."""
     for alert in (AlertName.FIRST_PACKET_SHED, AlertName.FIRST_PACKET_SLOW):
@@ -179,6 +200,7 @@ def runs() -> list[Run]:
         for step, breaches in ((1, BREACHES), (5, SLOW_BREACHES))
         for breach in breaches
     ]
+    made.append(Run([*_pausing()], every="5s", chosen=_only(AlertName.LADDER_EXHAUSTED)))
     return made + [Run([scenario], chosen=_only(alert)) for alert, scenario in _by_hand()]
 
 
@@ -228,7 +250,10 @@ def never(
 
 
 def _fires(breach: Breach, at: int, whether: bool) -> dict[str, Any]:
-    expr = f'count(ALERTS{{alertname="{breach.alert}",alertstate="firing"}})'
+    return _at(f'count(ALERTS{{alertname="{breach.alert}",alertstate="firing"}})', at, whether)
+
+
+def _at(expr: str, at: int, whether: bool) -> dict[str, Any]:
     samples = [{"labels": "{}", "value": 1}] if whether else []
     return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples}
 

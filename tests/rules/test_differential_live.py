@@ -88,7 +88,8 @@ def drive(answers: dict[str, Answer]) -> tuple[Seen, float, float]:
     plane = Traffic(LINES, VERSIONS)
     plane.now = time.time()
     evaluator = Evaluator(POLICY)
-    phase = dict[str, Segment | None].fromkeys(VERSIONS, GOOD)
+    phase: dict[str, Segment | None] = {}
+    phase.update(dict.fromkeys(VERSIONS, GOOD))
     until = dict.fromkeys(VERSIONS, 0.0)
     seen: Seen = defaultdict(list)
     began = next_look = time.time()

@@ -5,7 +5,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,12 +13,14 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from alerts.alert import Alert
 from alerts.compile import alerts
 from alerts.maintenance import Weekday, Window, time_intervals
 from alerts.names import AlertName
 from alerts.policy import make
+from alerts.receiver import MOST_ALERTS
 from alerts.routing import ALWAYS_HEARD, MUTES, Mute, render_alertmanager
 from monitors.labels import Action, Severity
 from monitors.redlines import RedLines
@@ -42,7 +44,10 @@ OWN = {
     "runbook": "https://wiki.example/own",
     "summary": "{value} on {version}",
 }
-OWN_RULES = {"OwnNotice": {**OWN, "action": "none"}, "OwnAction": {**OWN, "action": "shed"}}
+OWN_RULES = {
+    "OwnNotice": {**OWN, "action": "none"},
+    "OwnAction": {**OWN, "action": "shed"},
+}
 POLICY = make(RedLines(), OWN_RULES, [ALL_WEEK])
 ALERTS = alerts(POLICY)
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
@@ -108,7 +113,7 @@ def test_absent_data_is_heard_beside_everything_but_what_explains_it():
     assert muted_by(alert(AlertName.NO_TRAFFIC)) == down
 
 
-def test_a_budget_is_one_page_and_none_while_its_own_line_pages():
+def test_a_budget_is_one_page_and_no_ticket_while_its_own_line_pages():
     def of(severity: str, table: str) -> set[str]:
         [found] = [
             a
@@ -118,20 +123,24 @@ def test_a_budget_is_one_page_and_none_while_its_own_line_pages():
         return muted_by(found)
 
     burn = AlertName.ERROR_BUDGET_BURN
-    assert of("page", "latency") == {AlertName.FIRST_PACKET_SLOW}
+    assert of("page", "latency") == of("page", "faults") == set(), "a version's page is one's own"
     assert of("ticket", "latency") == {AlertName.FIRST_PACKET_SLOW, burn}
     assert of("ticket", "faults") == {AlertName.FAULT_RATE, burn}
     assert of("page", "cache") == set()
 
 
 # ---------------------------------------------------------------- maintenance windows
-@pytest.mark.parametrize("windows", [[], [ALL_WEEK], [ALL_WEEK, {**ALL_WEEK, "zone": "UTC"}]])
+@pytest.mark.parametrize(
+    "windows", [[], [ALL_WEEK], [ALL_WEEK, {**ALL_WEEK, "zone": "UTC", "reason": 'disks: "new"'}]]
+)
 def test_amtool_takes_the_windows(tmp_path: Path, windows: list[dict[str, Any]]):
     config = tmp_path / "alertmanager.yml"
     policy = make(RedLines(), {}, windows)
     config.write_text(render_alertmanager(policy, webhook_url="http://a/", credentials_file="/t"))
     assert "SUCCESS" in run("amtool", "check-config", config)
     assert config.read_text().count("mute_time_intervals") == min(len(windows), 1)
+    names = [f"maintenance {n}: {each['reason']}" for n, each in enumerate(windows, 1)]
+    assert all(config.read_text().count(name) == 2 for name in names), "defined, and muted in"
 
 
 def test_a_window_past_midnight_is_two_stretches_of_two_days():
@@ -170,6 +179,14 @@ def test_a_window_past_midnight_is_two_stretches_of_two_days():
 def test_a_window_that_cannot_be_is_refused(change: dict[str, Any], says: str):
     with pytest.raises(ValueError, match=re.escape(says)):
         make(RedLines(), {}, [{**ALL_WEEK, **change}])
+
+
+def test_a_webhook_has_as_many_alerts_as_the_control_plane_takes_at_once():
+    config = yaml.safe_load(
+        render_alertmanager(POLICY, webhook_url="http://a/", credentials_file="/t")
+    )
+    [hook] = config["receivers"][0]["webhook_configs"]
+    assert 0 < hook["max_alerts"] <= MOST_ALERTS
 
 
 # ---------------------------------------------------------------- Debian's Alertmanager
@@ -262,7 +279,11 @@ def api(stack: Stack, method: str, path: str, body: object = None) -> Any:
 
 
 def raise_all(stack: Stack) -> None:
-    api(stack, "POST", "alerts", [{"labels": labels_of(each)} for each in ALERTS])
+    post(stack, [labels_of(each) for each in ALERTS])
+
+
+def post(stack: Stack, alerts: Iterable[dict[str, str]], **more: str) -> None:
+    api(stack, "POST", "alerts", [{"labels": labels, **more} for labels in alerts])
 
 
 def states(stack: Stack, key: str) -> dict[tuple[str, str], bool]:
@@ -291,6 +312,43 @@ def test_alertmanager_lets_actions_through_every_window_and_mutes_what_it_should
     assert inhibited["OwnNotice", "page"]
     assert inhibited[AlertName.NO_DATA, "ticket"]  # the data plane is down
     assert not inhibited[AlertName.WATCHDOG, "heartbeat"]
+
+
+def test_what_is_muted_or_no_page_mutes_no_page(stack: Stack):
+    """A canary's slow first packet is answered, and so muted; a policy made some a ticket."""
+    raise_all(stack)
+    first_packet, fault_rate, exhausted, degrade, own = (
+        labels_of(alert(name))
+        for name in (AlertName.FIRST_PACKET_SLOW, AlertName.FAULT_RATE,
+                     AlertName.LADDER_EXHAUSTED, AlertName.LATENCY_DEGRADE, "OwnNotice")
+    )  # fmt: skip
+    quiet = {"severity": "ticket"}
+    others = [
+        {**degrade, "version": "v2"},
+        {**first_packet, **quiet, "version": "v2"},
+        {**fault_rate, **quiet, "version": "v3"},
+        {**own, "version": "v3"},
+        {**exhausted, **quiet, "version": "v4"},
+        {**own, "version": "v4"},
+    ]
+    post(stack, others)
+
+    def muted() -> dict[tuple[str, ...], bool]:
+        found = api(stack, "GET", "alerts")
+        keys = ("alertname", "severity", "version", "slo")
+        return {
+            tuple(a["labels"].get(key, "") for key in keys): bool(a["status"]["inhibitedBy"])
+            for a in found
+        }
+
+    burn = AlertName.ERROR_BUDGET_BURN
+    wait_for(lambda: muted()[AlertName.FIRST_PACKET_SLOW, "ticket", "v2", ""])
+    assert all(muted()[burn, "ticket", "", slo] for slo in ("first_packet", "faults"))
+    heard = [(burn, "page", "", "first_packet"), (burn, "page", "", "faults"),
+             ("OwnNotice", "page", "v3", ""), ("OwnNotice", "page", "v4", "")]  # fmt: skip
+    assert [key for key in heard if muted()[key]] == []
+    post(stack, others, endsAt=datetime.now(UTC).isoformat())  # for the tests after this one
+    wait_for(lambda: heard[-1] not in muted())
 
 
 def test_a_maintenance_silences_notices_alone_is_listed_and_ends(stack: Stack):

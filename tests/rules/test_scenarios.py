@@ -10,7 +10,7 @@ from alerts.burn import Objective
 from alerts.compile import alerts
 from alerts.names import AlertName
 from alerts.policy import make
-from monitors.redlines import CacheLines, LatencyLines, RedLines
+from monitors.redlines import CacheLines, FaultLines, LatencyLines, RedLines
 from tests.rules import budgets, near_misses
 from tests.rules.scenarios import FEW, Run, Scenario, promtool, written
 
@@ -121,6 +121,12 @@ def test_a_rule_that_is_told_to_goes_on_firing_and_one_without_does_not(tmp_path
 # ---------------------------------------------------------------- error budgets
 def test_budgets_that_burn_over_both_windows_of_a_pair_and_only_those(tmp_path: Path):
     promtool(tmp_path, budgets.runs())
+
+
+def test_the_requests_of_a_drill_are_too_few_for_a_budget_however_few_a_rule_asks_for():
+    small = RedLines(latency=LatencyLines(min_count=5), faults=FaultLines(min_count=12))
+    assert [budget.min_count for budget in burn.budgets(small)] == [100, 100, 100]
+    assert [budget.min_count for budget in burn.budgets(RedLines())] == [100, 100, 2_000]
 
 
 def test_a_pair_that_no_traffic_could_fire_is_not_made_and_comes_back_with_its_budget():

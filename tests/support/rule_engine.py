@@ -2,12 +2,13 @@
 
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.support.promtool import run
 
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="needs promtool: apt-get install prometheus"
@@ -54,11 +55,7 @@ def alerts_at_each_second(
         ],
     }
     (folder / "test.yml").write_text(yaml.dump(test, Dumper=_Dumper), encoding="utf-8")
-    done = subprocess.run(
-        ["promtool", "test", "rules", folder / "test.yml"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    told = done.stdout + done.stderr
+    told = run("promtool", "test", "rules", folder / "test.yml", check=False)
     seen = [set[Labels]() for _ in scrapes]
     found = _GOT.findall(told)
     assert len(found) == len(scrapes), told[:2_000]

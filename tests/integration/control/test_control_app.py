@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from alerts.ladder import Mode
-from alerts.policy import AlertName
+from alerts.names import AlertName
 from monitors.journal import JournalUnwritable
 from redline.control.app import create_app
 from redline.control.ladder_events import MODE

@@ -6,8 +6,8 @@ from alerts.decide import Hold, decide, holds
 from alerts.firing import Firing
 from alerts.forecast import History, Load
 from alerts.ladder import Ladder, Mode, Move, rebuild
+from alerts.names import AlertName
 from alerts.parts import Part
-from alerts.policy import AlertName
 from monitors.contract import Level, MediaRung
 from monitors.labels import Action
 from monitors.redlines import RedLines

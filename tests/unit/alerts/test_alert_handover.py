@@ -7,7 +7,7 @@ import pytest
 from alerts.evaluator import Evaluation
 from alerts.firing import Firing, Source
 from alerts.handover import Handover
-from alerts.policy import AlertName
+from alerts.names import AlertName
 from alerts.receiver import AlertBook
 from monitors.labels import Action
 from monitors.redlines import AlertLines

@@ -1,7 +1,6 @@
 """Alertmanager's webhook: late, doubled, batched and broken bodies."""
 
 import json
-from datetime import UTC, datetime
 from itertools import permutations
 from typing import Any
 
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.firing import fingerprint
-from alerts.policy import AlertName
+from alerts.names import AlertName
 from alerts.receiver import (
     LATE_S,
     AlertBook,
@@ -21,45 +20,7 @@ from alerts.receiver import (
 )
 from monitors.labels import Action
 from monitors.redlines import AlertLines
-
-LINES = AlertLines()
-
-
-def entry(
-    status: str = "firing",
-    start_s: int = 0,
-    name: str = AlertName.LATENCY_DEGRADE,
-    action: str = Action.DEGRADE_MEDIA,
-    **labels: str,
-) -> dict[str, Any]:
-    """One alert as Alertmanager 0.25 sends it."""
-    starts_at = datetime.fromtimestamp(1_800_000_000 + start_s, UTC)
-    return {
-        "status": status,
-        "labels": {"alertname": name, "action": action, "version": "v1", **labels},
-        "annotations": {"summary": "too slow"},
-        "startsAt": starts_at.strftime("%Y-%m-%dT%H:%M:%S.123456789Z"),
-        "endsAt": "0001-01-01T00:00:00Z",
-        "generatorURL": "http://p/graph",
-        "fingerprint": "2bf8e5c0a3b1d5f0",
-    }
-
-
-def body(*alerts: Any) -> bytes:
-    return json.dumps(
-        {
-            "receiver": "control-plane",
-            "status": "firing",
-            "alerts": list(alerts),
-            "groupLabels": {},
-            "commonLabels": {},
-            "commonAnnotations": {},
-            "externalURL": "http://a",
-            "version": "4",
-            "groupKey": "{}:{}",
-            "truncatedAlerts": 0,
-        }
-    ).encode()
+from tests.unit.alerts.webhook import LINES, beat, body, entry
 
 
 @pytest.fixture
@@ -268,39 +229,6 @@ def test_the_status_counts_and_not_the_end_that_an_alert_names(book: AlertBook):
     assert len(book.firing(0.0)) == 1
     book.receive(body({**entry("resolved"), "endsAt": "never"}), 1.0)
     assert book.firing(1.0) == ()
-
-
-# ---------------------------------------------------------------- who says that it is over
-def beat() -> bytes:
-    return body(entry(name=AlertName.WATCHDOG, action=Action.NONE))
-
-
-def test_an_end_is_confirmed_by_a_heartbeat_a_while_later(book: AlertBook):
-    """Alertmanager resolves by itself what a dead Prometheus no longer tells."""
-    book.receive(beat(), 0.0)
-    book.receive(body(entry()), 1.0)
-    assert book.ended(1.0) == ()
-    book.receive(body(entry("resolved")), 2.0)
-    book.receive(beat(), 2.0 + LINES.heartbeat_s - 0.1)
-    book.receive(body(entry("resolved")), 6.0)
-    (ended,) = book.ended(8.0)
-    assert (ended.firing.alert, ended.at) == (AlertName.LATENCY_DEGRADE, 2.0)
-    assert not ended.confirmed
-    book.receive(beat(), 2.0 + LINES.heartbeat_s)
-    assert book.ended(8.0)[0].confirmed
-
-
-def test_an_alert_that_never_fired_here_has_not_ended(book: AlertBook):
-    book.receive(body(entry("resolved")), 0.0)
-    assert book.ended(0.0) == ()
-
-
-def test_one_that_fires_again_has_not_ended(book: AlertBook):
-    book.receive(body(entry()), 0.0)
-    book.receive(body(entry("resolved")), 1.0)
-    book.receive(body(entry(start_s=60)), 2.0)
-    assert book.ended(2.0) == ()
-    assert len(book.firing(2.0)) == 1
 
 
 def test_a_watchdog_says_since_when_it_beats(book: AlertBook):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.states import Standing, advance
+from alerts.evaluator import Standing, advance
 
 WALL = 1_800_000_000.0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alerts.summary import summarise
+from alerts.wording import summarise
 
 
 @pytest.mark.parametrize(

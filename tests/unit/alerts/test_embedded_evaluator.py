@@ -1,106 +1,16 @@
 """The evaluator that stands in for Prometheus: its comparisons, its states, its windows."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-from msgspec.structs import replace
 
-from alerts.compile import alerts
-from alerts.evaluator import Evaluation, Evaluator, prometheus_is_silent
-from alerts.firing import Firing
+from alerts.evaluator import Evaluator, prometheus_is_silent, takes_s
 from alerts.names import AlertName
 from alerts.policy import make
-from alerts.witness import PROMETHEUS_ONLY
-from monitors.cache_table import CacheSummary
-from monitors.contract import Level, Observed, ResidentStatus
-from monitors.fault_table import FaultRow, FaultTable
-from monitors.labels import Action, Fault, Milestone, Outcome, ResidentState
-from monitors.latency_table import LatencyRow, LatencyTable
-from monitors.redlines import AlertLines, FaultLines, LatencyLines, RedLines
-from monitors.tables import Tables, lines_shown, windows
-
-LINES = RedLines(latency=LatencyLines(min_count=20), faults=FaultLines(min_count=20))
-WALL = 1_800_000_000.0
-ROOT = Path(__file__).parents[3]
-
-
-def resident(name: str, state: ResidentState, weight: int, version: str = "") -> ResidentStatus:
-    return ResidentStatus(
-        name=name, version=version or f"of-{name}", state=state, weight=weight, level=Level(),
-        min_pool_epoch=1,
-    )  # fmt: skip
-
-
-def observed(*residents: ResidentStatus) -> Observed:
-    return Observed(
-        incarnation="g", leader_epoch=1, route_epoch=1, stable="b", canary="a", canary_weight=0,
-        lease_left_s=0.0, residents=residents,
-    )  # fmt: skip
-
-
-SERVED = observed(resident("b", ResidentState.READY, 0))
-
-
-def cache(hit_rate: float | None = 0.8, gpu_mem_gb: float | None = 26.0) -> CacheSummary:
-    return CacheSummary(version="v1", hit_rate=hit_rate, gpu_mem_gb=gpu_mem_gb)
-
-
-def latency(
-    requests: int, overdue: int, milestone: Milestone = Milestone.FIRST_TOKEN
-) -> LatencyRow:
-    return LatencyRow(
-        version="v1",
-        milestone=milestone,
-        count=10 * requests,
-        p50_s=None,
-        p95_s=None,
-        p99_s=None,
-        over=5 * requests,
-        requests=requests,
-        over_share=overdue / requests if requests else None,
-        slow_share=None,
-    )
-
-
-def faults(requests: int, faulted: int, fault: Fault | None = None, finished: int = 0) -> FaultRow:
-    rate = faulted / requests if requests else None
-    return FaultRow(
-        version="v1",
-        fault=fault,
-        finished=finished or requests,
-        requests=requests,
-        faulted=faulted,
-        rate=rate,
-        rate_low=None,
-        rate_high=None,
-        soft=0,
-        input_only=0,
-    )
-
-
-def tables(**rows: Any) -> Tables:
-    empty: dict[str, Any] = {"cache": (), "cache_summary": (), "latency": (), "faults": ()}
-    return Tables(wall=WALL, windows=windows(LINES), lines=lines_shown(LINES), **{**empty, **rows})
-
-
-class Clock:
-    """Ticks an evaluator once a second."""
-
-    def __init__(self, lines: RedLines = LINES) -> None:
-        self.evaluator = Evaluator(make(lines))
-        self.now = 0.0
-
-    def look(self, seen: Tables | None, observed: Observed | None = SERVED) -> Evaluation:
-        evaluation = self.evaluator.tick(seen, observed, self.now, WALL + self.now)
-        self.now += 1.0
-        return evaluation
-
-    def tick(self, seen: Tables | None) -> tuple[Firing, ...]:
-        return self.look(seen).firing
-
-    def names(self, seen: Tables | None, observed: Observed | None = SERVED) -> set[str]:
-        return {each.alert for each in self.look(seen, observed).firing}
+from monitors.fault_table import FaultTable
+from monitors.labels import Action, Fault, Milestone, Outcome
+from monitors.latency_table import LatencyTable
+from monitors.redlines import AlertLines, FaultLines, RedLines
+from monitors.tables import Tables
+from tests.unit.alerts.looks import LINES, WALL, Clock, cache, faults, latency, tables
 
 
 # ---------------------------------------------------------------- the three comparisons
@@ -233,112 +143,6 @@ def test_a_version_that_is_gone_no_longer_fires():
     assert clock.names(tables()) == set()
 
 
-# ---------------------------------------------------------------- over the machinery
-def test_a_data_plane_that_shows_nothing_is_told_after_a_while():
-    clock = Clock()
-    for _ in range(10):
-        assert clock.names(None, None) == set()
-    assert clock.names(None, None) == {AlertName.DATA_PLANE_DOWN}
-    assert clock.names(tables()) == set()
-
-
-@pytest.mark.parametrize(
-    ("residents", "down"),
-    [
-        ([resident("b", ResidentState.READY, 100)], []),
-        ([resident("b", ResidentState.DEAD, 0)], ["of-b"]),
-        ([resident("a", ResidentState.DEAD, 0)], []),
-        ([resident("a", ResidentState.LOADING, 5)], ["of-a"]),
-        (
-            [
-                resident("a", ResidentState.DEAD, 5, "v"),
-                resident("b", ResidentState.READY, 95, "v"),
-            ],
-            [],
-        ),
-    ],
-)
-def test_a_resident_that_should_serve_and_is_not_ready_is_down(residents, down: list[str]):
-    clock = Clock()
-    for _ in range(10):
-        assert clock.names(tables(), observed(*residents)) == set()
-    firing = clock.look(tables(), observed(*residents)).firing
-    assert [each.version for each in firing if each.alert == AlertName.RESIDENT_DOWN] == down
-
-
-def test_residents_that_cannot_be_seen_are_not_known_to_be_down():
-    clock = Clock()
-    dead = observed(resident("b", ResidentState.DEAD, 100))
-    for _ in range(10):
-        clock.look(tables(), dead)
-    assert AlertName.RESIDENT_DOWN not in clock.names(tables(), None)
-    assert AlertName.RESIDENT_DOWN not in clock.names(tables(), dead)
-
-
-def test_an_action_that_does_not_help_exhausts_the_ladder():
-    clock, slow = Clock(), tables(latency=(latency(25, 25),))
-    held = LINES.ladder.dwell_s * 3
-    for _ in range(int(held)):
-        assert clock.names(slow) == {AlertName.LATENCY_DEGRADE}
-    found = clock.look(slow)
-    exhausted = [each for each in found.firing if each.alert == AlertName.LADDER_EXHAUSTED]
-    assert [each.version for each in exhausted] == ["v1"]
-
-
-def test_a_slow_first_packet_alone_never_exhausts_the_ladder():
-    clock = Clock()
-    late = replace(latency(25, 0, Milestone.FIRST_AUDIO_PACKET), slow_share=1.0)
-    for _ in range(int(LINES.ladder.dwell_s * 3) + 1):
-        names = clock.names(tables(latency=(late,)))
-    assert AlertName.FIRST_PACKET_SHED in names
-    assert AlertName.LADDER_EXHAUSTED not in names
-
-
-def test_a_version_with_weight_and_no_answers_has_no_traffic():
-    clock = Clock()
-    sent = observed(resident("b", ResidentState.READY, 100, "v1"))
-
-    def second(finished: int) -> set[str]:
-        return clock.names(tables(faults=(faults(100, 0, finished=finished),)), sent)
-
-    for served in range(100):
-        second(100 + served)
-    for _ in range(29 + int(LINES.rollout.bake_s)):
-        assert second(200) == set()
-    second(200)
-    assert second(200) == {AlertName.NO_TRAFFIC}
-    assert second(201) == set()
-
-
-def test_requests_that_finish_without_a_measured_output_are_no_data():
-    clock = Clock()
-    for finished in range(330):
-        row = faults(100, 0, finished=100 + finished)
-        assert clock.names(tables(faults=(row,), latency=(latency(9, 0),))) == set(), finished
-    row = faults(100, 0, finished=1_000)
-    firing = clock.look(tables(faults=(row,), latency=(latency(9, 0),))).firing
-    (blind,) = [each for each in firing if each.alert == AlertName.NO_DATA]
-    assert (blind.version, blind.labels["table"]) == ("v1", "latency")
-
-
-def test_no_resident_at_all_is_no_data():
-    clock = Clock()
-    for _ in range(30):
-        assert clock.names(tables(), observed()) == set()
-    assert clock.names(tables(), observed()) == {AlertName.NO_DATA}
-
-
-def test_every_alert_is_evaluated_here_or_it_is_said_why_not():
-    evaluated = set(Clock().evaluator.watched)
-    assert evaluated.isdisjoint(PROMETHEUS_ONLY)
-    assert evaluated | set(PROMETHEUS_ONLY) == {alert.name for alert in alerts(make(LINES))}
-
-
-def test_the_runbook_says_which_alerts_nobody_evaluates_without_prometheus():
-    page = (ROOT / "docs/runbooks" / AlertName.WATCHDOG.page).read_text()
-    assert [name for name in PROMETHEUS_ONLY if f"`{name}`" not in page] == [AlertName.WATCHDOG]
-
-
 # ---------------------------------------------------------------- when to take over
 def test_what_is_decided_was_watched_for_as_long_as_its_line_must_be_crossed():
     clock = Clock()
@@ -347,6 +151,18 @@ def test_what_is_decided_was_watched_for_as_long_as_its_line_must_be_crossed():
         assert AlertName.CACHE_BELOW_FLOOR not in clock.look(tables()).decided
     assert AlertName.CACHE_BELOW_FLOOR in clock.look(tables()).decided
     assert AlertName.CACHE_BELOW_FLOOR not in clock.look(None).decided
+
+
+def test_prometheus_is_waited_for_until_it_has_seen_all_that_an_alert_looks_at():
+    """From the article's lines: window, `for`, and a repeat; and of what an alert reads, too."""
+    lines = RedLines()
+    takes = takes_s(Evaluator(make(lines)).watched, lines)
+    assert takes[AlertName.LATENCY_DEGRADE] == 30 + 0 + 30
+    assert takes[AlertName.CACHE_BELOW_FLOOR] == 30 + 30 + 30
+    assert takes[AlertName.LADDER_EXHAUSTED] == (30 + 30) + 3 * 60 + 30
+    assert takes[AlertName.NO_TRAFFIC] == 30 + 600 + 30
+    assert takes[AlertName.NO_DATA] == 10 * 30 + 30 + 30
+    assert takes[AlertName.RESIDENT_DOWN] == 10 + 30
 
 
 def test_it_says_when_the_first_pending_alert_is_due():

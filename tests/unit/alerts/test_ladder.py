@@ -10,8 +10,8 @@ from alerts.decide import Hold, decide
 from alerts.firing import Firing
 from alerts.forecast import History, Load
 from alerts.ladder import Ladder, Mode, Move, Stair, rebuild
+from alerts.names import AlertName
 from alerts.parts import ACTION_OF, LOAD_PARTS, Part
-from alerts.policy import AlertName
 from monitors import rungs
 from monitors.contract import Admission, KvRung, Level, MediaRung, Shed
 from monitors.labels import Action

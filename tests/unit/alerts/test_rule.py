@@ -34,6 +34,7 @@ FAULTS = FaultRow(
     version="v1",
     fault=None,
     finished=300,
+    answered=299,
     requests=200,
     faulted=4,
     rate=0.02,

@@ -61,6 +61,7 @@ def naive(requests: list[Request], window: int) -> list[FaultRow]:
             version="v1",
             fault=fault,
             finished=len(requests),
+            answered=sum(outcome is Outcome.OK for outcome, _ in requests),
             requests=len(ring),
             faulted=marks.count(Mark.HARD),
             rate=marks.count(Mark.HARD) / len(ring),

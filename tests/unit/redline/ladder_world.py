@@ -4,7 +4,8 @@ import threading
 from pathlib import Path
 
 from alerts.ladder import Move
-from alerts.policy import AlertName, make
+from alerts.names import AlertName
+from alerts.policy import make
 from alerts.receiver import AlertBook
 from monitors.contract import LadderOrder, Level, MediaRung, Observed, Refusal
 from monitors.journal import Journal, JournalUnwritable

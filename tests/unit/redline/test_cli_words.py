@@ -117,7 +117,9 @@ def test_generate_writes_a_policy_of_ones_own_below_any_root(tmp_path: Path) -> 
     for folder in ("docs/runbooks", "dashboards/json"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     lines = tmp_path / "redline.yaml"
-    lines.write_text("rules: {RedlineCacheBelowFloor: {when: [hit_rate < 0.7], for: 45s}}")
+    lines.write_text(
+        "rules: {RedlineCacheBelowFloor: {when: [hit_rate < 0.7, gpu_mem_gb > 25], for: 45s}}"
+    )
     result = run(app, ["generate", "--root", str(tmp_path), "--lines", str(lines)])
     assert result.exit_code == 0, result.output
     rules = (tmp_path / "deploy/prometheus/rules.yml").read_text()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from alerts.ladder import Move, Part
-from alerts.policy import AlertName
+from alerts.names import AlertName
 from monitors.contract import DrainOrder, DrainReport
 from monitors.journal import JournalUnwritable, LeaderLease
 from monitors.labels import Phase

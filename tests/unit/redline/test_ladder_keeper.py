@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from alerts.ladder import Mode, Move, Peak
+from alerts.names import AlertName
 from alerts.parts import Part
-from alerts.policy import AlertName
 from monitors.cache_table import CacheSummary
 from monitors.contract import ALL_CLASSES, KvRung, Level, MediaRung, Observed
 from monitors.journal import JournalUnwritable, LeaderLease, StaleLeader

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from alerts.decide import Hold
 from alerts.ladder import Mode
+from alerts.names import AlertName
 from alerts.overrides import OverrideError
 from alerts.parts import Part
-from alerts.policy import AlertName
 from monitors.contract import ALL_CLASSES, Admission, KvRung, Level, MediaRung, SessionClass
 from monitors.journal import JournalUnwritable
 from monitors.labels import Milestone

@@ -189,10 +189,12 @@ TABLES = Tables(
                    slow_share=None),
     ),
     faults=(
-        FaultRow(version="tiny-omni-1", fault=None, finished=20_000, requests=10000,
+        FaultRow(version="tiny-omni-1", fault=None, finished=20_000, answered=19_900,
+                 requests=10000,
                  faulted=60, rate=0.006,
                  rate_low=0.00458, rate_high=0.00772, soft=3, input_only=7),
         FaultRow(version="tiny-omni-1", fault=Fault.SPEECH_TRUNCATED, finished=20_000,
+                 answered=19_900,
                  requests=10000, faulted=0, rate=0.0, rate_low=0.0, rate_high=0.00037,
                  soft=0, input_only=0),
     ),
@@ -266,7 +268,8 @@ WIDEST = Tables(
         for milestone in Milestone for p99_s, slow_share in ((34.567, 1.0), (None, None))
     ),
     faults=tuple(
-        FaultRow(version="tiny-omni-1", fault=fault, finished=20_000, requests=10_000,
+        FaultRow(version="tiny-omni-1", fault=fault, finished=20_000,
+                 answered=19_900, requests=10_000,
                  faulted=10_000, rate=1.0,
                  rate_low=0.99963, rate_high=1.0, soft=10_000, input_only=10_000)
         for fault in (None, *Fault)

@@ -202,7 +202,7 @@ def test_a_policy_reaches_the_planes_and_what_prometheus_and_alertmanager_read(
     assert runtime.lines == control.lines == policy.lines
     assert "for: 45s" in (tmp_path / "rules.yml").read_text()
     assert "RedlineNoTraffic" not in (tmp_path / "rules.yml").read_text()
-    assert "maintenance-1" in (tmp_path / "alertmanager.yml").read_text()
+    assert "maintenance 1: " in (tmp_path / "alertmanager.yml").read_text()
 
 
 def test_a_control_plane_with_a_rule_that_cannot_be_does_not_start() -> None:
