@@ -63,6 +63,15 @@ async def test_an_operation_id_means_one_level_and_repeats_change_nothing(
     assert (await gateway.status(B))["level"] == LEVEL
 
 
+async def test_an_order_that_comes_too_late_is_refused_and_says_so(gateway: Gateway) -> None:
+    newer = order_of_level(B, operation_id="op-9", classes=["batch"], sequence=9)
+    assert (await gateway.led("PUT", f"/levels/{B}", **newer)).status_code == 200
+    late = await gateway.led("PUT", f"/levels/{B}", **order_of_level(B, sequence=8))
+    assert late.status_code == 409
+    assert "order 8 is too late" in late.json()["error"]
+    assert (await gateway.status(B))["level"]["media"] == 0
+
+
 @pytest.mark.parametrize("classes", [[], ["everybody"]])
 async def test_an_order_names_the_classes_it_is_for(gateway: Gateway, classes: list[str]) -> None:
     answer = await gateway.led("PUT", f"/levels/{B}", **order_of_level(B, classes=classes))
