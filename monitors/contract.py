@@ -343,7 +343,8 @@ EvidenceBody = (
 
 
 class Evidence(Wire, frozen=True):
-    """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence."""
+    """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence.
+    `level` is that of sessions of `session_class`."""
 
     seq: Count
     wall: float
@@ -356,6 +357,7 @@ class Evidence(Wire, frozen=True):
     level: Level
     operator: bool
     body: EvidenceBody
+    session_class: SessionClass = SessionClass.INTERACTIVE
 
 
 class EvidenceBatch(Wire, frozen=True):

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from monitors import catalog, tracing
 from monitors.contract import (
+    ALL_CLASSES,
     KvRung,
     Level,
     Name,
@@ -180,6 +181,7 @@ class DataPlane:
             route_epoch=self.router.route.route_epoch,
             level=self.levels.of(name, session_class),
             operator=operator,
+            session_class=session_class,
         )
 
     def kv_in_use(self, name: Name) -> KvRung | None:
@@ -234,11 +236,13 @@ class DataPlane:
         )
 
     def note_change(self, name: Name, detail: str) -> None:
-        """Evidence that a resident is no longer what it was: a new segment begins."""
+        """Evidence that a resident is no longer what it was: a new segment begins, at a level for
+        each class of sessions."""
         body = ResidentChanged(
             state=self.supervisors[name].state, pool_epoch=self.pool_epoch(name), detail=detail
         )
-        self.book.note(self.stamp(name, "", ""), body)
+        for each in ALL_CLASSES:
+            self.book.note(self.stamp(name, "", "", session_class=each), body)
 
     def render_metrics(self, accept: str | None) -> tuple[bytes, str]:
         """(body, content type) of a scrape."""

@@ -91,6 +91,19 @@ async def test_sessions_are_served_at_the_level_of_their_class(gateway: Gateway)
     assert (status["level"]["media"], status["apart"]["batch"]["media"]) == (0, 2)
 
 
+async def test_evidence_says_whose_level_it_is(gateway: Gateway) -> None:
+    """A rollout compares A and B class by class, also where one of them has no request of it."""
+    gateway.since = gateway.plane.book.evidence.newest_seq
+    await gateway.level(B, classes=[SessionClass.BATCH], media=2)
+    await gateway.chat("hi", headers=BATCH)
+    for tag in ("resident", "finished"):
+        level_of = {e.session_class: e.level.media for e in gateway.bodies(tag, B)}
+        assert level_of[SessionClass.BATCH] == 2
+    assert {e.session_class for e in gateway.bodies("finished", B)} == {SessionClass.BATCH}
+    told = {e.session_class: e.level.media for e in gateway.bodies("resident", B)}
+    assert told == {SessionClass.INTERACTIVE: 0, SessionClass.BATCH: 2}
+
+
 async def test_a_class_that_there_is_not_is_a_bad_request_that_says_which_there_are(
     shared: Gateway,
 ) -> None:
