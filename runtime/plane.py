@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 from uuid import uuid4
 
@@ -260,8 +261,9 @@ class DataPlane:
             gauge(catalog.RESIDENT_UP).set(float(self.is_ready(status.name)), version)
             gauge(catalog.WEIGHT).set(status.weight / 100, version)
             gauge(catalog.IN_FLIGHT).set(status.in_flight, version)
-            for part in level.__struct_fields__:
-                gauge(catalog.LEVEL).set(int(getattr(level, part)), version, part)
+            for each, part in product(ALL_CLASSES, level.__struct_fields__):
+                rung = getattr(status.level_of(each), part)
+                gauge(catalog.LEVEL).set(int(rung), version, part, each)
             restarts.follow(status.restarts, version)
             if role is None or status.weights_digest is None:
                 info.forget(version)  # it may have had a role before

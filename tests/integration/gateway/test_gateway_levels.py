@@ -104,6 +104,14 @@ async def test_evidence_says_whose_level_it_is(gateway: Gateway) -> None:
     assert told == {SessionClass.INTERACTIVE: 0, SessionClass.BATCH: 2}
 
 
+async def test_the_metrics_tell_the_level_of_each_class(gateway: Gateway) -> None:
+    await gateway.level(B, classes=[SessionClass.BATCH], media=2)
+    exposed = (await gateway.client.get("/metrics")).text
+    for session_class, rung in (("interactive", 0), ("batch", 2)):
+        labels = f'part="media",session_class="{session_class}",version="v1"'
+        assert f"redline_ladder_level{{{labels}}} {rung:.1f}" in exposed
+
+
 async def test_a_class_that_there_is_not_is_a_bad_request_that_says_which_there_are(
     shared: Gateway,
 ) -> None:
