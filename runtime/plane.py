@@ -25,7 +25,7 @@ from monitors.contract import (
 )
 from monitors.detectors.speech import SpeechAudit
 from monitors.labels import ResidentState, Role
-from monitors.rungs import name_of
+from monitors.rungs import name_of, shown
 from runtime.book import Book
 from runtime.fence import FenceFile
 from runtime.levels import Levels
@@ -98,7 +98,7 @@ class DataPlane:
         self.snapshots: dict[Name, Snapshot] = {}  # the last one of each engine process
         self._worker = worker
         self._pool_epochs: dict[Name, int] = {}
-        self._applied: dict[Name, Level] = {}
+        self._applied: dict[Name, Level | None] = {}  # None: some of it may have failed
         self._trouble: dict[Name, str] = {}
         self._tending: list[asyncio.Task[None]] = []
 
@@ -287,17 +287,21 @@ class DataPlane:
             self.note_change(name, "level recovered a step: its lease was not renewed")
 
     async def _apply_level(self, name: Name) -> None:
-        """Bring the engine to the level held; what fails shows, and is tried again."""
-        held, wanted = self._applied.get(name, Level()), self.levels.of(name)
-        if not self.is_ready(name) or (held.kv, held.shed) == (wanted.kv, wanted.shed):
+        """Bring the engine to the level held; what fails shows, is said once, and tried again."""
+        level = self.levels.of(name)
+        wanted = Level(kv=level.kv, shed=level.shed)
+        if not self.is_ready(name) or self._applied.get(name, Level()) == wanted:
             return
         try:
             resident = self.supervisors[name].resident
             await resident.set_shed(wanted.shed)
             await resident.set_kv(wanted.kv)
         except ResidentError as err:
-            self._trouble[name] = f"the level is not applied: {err}"
-            log.warning(self._trouble[name], extra={"resident": name})
+            self._applied[name] = None
+            trouble = f"the level {shown(wanted)} is not applied: {err}"
+            if trouble != self._trouble.get(name):
+                log.warning(trouble, extra={"resident": name})
+            self._trouble[name] = trouble
         else:
             self._applied[name] = wanted
             self._trouble.pop(name, None)

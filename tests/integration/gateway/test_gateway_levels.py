@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from monitors.contract import SessionClass
+from monitors.contract import KvRung, SessionClass
+from runtime.residents.port import ResidentError
 from tests.support.gateway import A, B, Gateway, events_of, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -147,6 +148,33 @@ async def test_shedding_reaches_the_engine_and_is_undone(gateway: Gateway) -> No
     assert gateway.plane.snapshots[A].waiting == 0
     await gateway.level(B)
     await until(lambda: gateway.plane.snapshots[B].waiting == 0, 5)
+
+
+async def test_what_an_engine_does_not_take_is_said_once_and_tried_until_it_does(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    resident = gateway.plane.supervisors[B].resident
+    why, asked = ["no room"], list[KvRung]()
+
+    async def refuses(kv: KvRung) -> int:
+        asked.append(kv)
+        raise ResidentError(why[0])
+
+    def said() -> list[str]:
+        return [r.getMessage() for r in caplog.records if "not applied" in r.getMessage()]
+
+    monkeypatch.setattr(resident, "set_kv", refuses)
+    await gateway.level(B, shed=1, kv=1)
+    await until(lambda: len(asked) > 2, 5)
+    assert said() == ["the level kv=int8 shed=on is not applied: no room"]
+    assert (await gateway.status(B))["detail"] == said()[0]
+    why[0] = "still no room"
+    await until(lambda: len(said()) > 1, 5)
+    monkeypatch.undo()
+    await gateway.level(B)
+    await until(lambda: gateway.plane.snapshots[B].waiting == 0, 5)
+    assert len(said()) == 2
+    await until(lambda: not gateway.plane.observed().residents[1].detail, 5)
 
 
 async def test_an_engine_that_was_restarted_is_brought_to_the_level_again(
