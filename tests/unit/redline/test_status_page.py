@@ -63,8 +63,9 @@ def test_the_page_shows_who_serves_what_fires_and_what_was_done() -> None:
     assert shown["head"]["className"] == "dim"
     assert "leader epoch 3 · rules evaluated by prometheus" in shown["head"]["textContent"]
     _, stable, canary = shown["residents"]["rows"]
-    assert stable[:7] == ["b", "tiny-omni-1", "ready", "95 %", "160x160, 8 kHz", "int8", "12"]
-    assert canary[2:7] == ["dead", "5 %", "full", "native", "unknown"]
+    level = "media=160x160+8k kv=int8 admission=limited"
+    assert stable[:6] == ["b", "tiny-omni-1", "ready", "95 %", level, "12"]
+    assert canary[2:6] == ["dead", "5 %", "full", "unknown"]
     assert shown["firing"]["rows"][1][:4] == ["RedlineFaultRate", "v2", "fires", "too many"]
     assert shown["unwatched"]["textContent"] == ""
     assert "2 entries wait for a journal" in shown["rollout"]["textContent"]
