@@ -14,6 +14,7 @@ from alerts.machinery import DEGRADING
 from alerts.names import AlertName
 from alerts.policy import Policy
 from alerts.rule import Rule
+from alerts.rules import runbook_of
 from alerts.states import Standing, advance
 from alerts.summary import summarise
 from alerts.witness import Labels, Sight, Witness
@@ -214,4 +215,5 @@ def _firing(alert: Alert, labels: dict[str, str], alive: _Alive) -> Firing:
         starts_at=standing.pending_at if standing.fired_at is None else standing.fired_at,
         summary=alive.summary,
         source=Source.EMBEDDED,
+        runbook=runbook_of(alert),
     )

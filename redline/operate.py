@@ -8,9 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from alerts.firing import Firing
-from alerts.names import AlertName
 from alerts.promql import parse_duration as parse_duration
-from alerts.rules import RUNBOOKS
 from monitors.contract import Observed
 from redline.client import ask
 from redline.control.api import (
@@ -53,8 +51,8 @@ def _print_alerts(console: Console, status: ControlStatus) -> None:
         console.print("firing: nothing")
     for alert in status.firing or ():
         console.print(f"[red]firing[/] {escape(_alert(alert))}")
-        if alert.alert in set(AlertName):  # a rule of somebody's own has its page elsewhere
-            console.print(f"  {RUNBOOKS}/{AlertName(alert.alert).page}")
+        if alert.runbook is not None:
+            console.print(f"  {escape(alert.runbook)}")
     for alert in status.pending:
         console.print(f"pending {escape(_alert(alert))}")
 

@@ -37,7 +37,7 @@ def entry(
     return {
         "status": status,
         "labels": {"alertname": name, "action": action, "version": "v1", **labels},
-        "annotations": {"summary": "too slow"},
+        "annotations": {"summary": "too slow", "runbook_url": "https://w.example/slow"},
         "startsAt": starts_at.strftime("%Y-%m-%dT%H:%M:%S.123456789Z"),
         "endsAt": "0001-01-01T00:00:00Z",
         "generatorURL": "http://p/graph",
@@ -79,6 +79,7 @@ def test_a_firing_alert_is_typed(book: AlertBook):
     assert firing.starts_at == pytest.approx(1_800_000_000.123456)
     assert firing.labels["milestone"] == "first_token"
     assert firing.summary == "too slow"
+    assert firing.runbook == "https://w.example/slow"
 
 
 def test_a_repeat_changes_nothing_and_names_the_same_operation(book: AlertBook):

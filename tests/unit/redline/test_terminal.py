@@ -101,11 +101,12 @@ def test_what_fires_is_told_in_its_own_words(
 ) -> None:
     firing = Firing(
         alert="RedlineFaultRate", action=Action.ROLL_BACK, version="v2", labels={}, starts_at=0.0,
-        summary="0.6% [red]of[/] the last",
+        summary="0.6% [red]of[/] the last", runbook="https://w.example/[x]",
     )  # fmt: skip
     out = show(server, capsys, status(firing=(firing,)))
     assert "firing RedlineFaultRate v2: 0.6% [red]of[/] the last" in out
     assert "says prometheus)" in " ".join(out.split())
+    assert "\n  https://w.example/[x]\n" in out, "a rule of somebody's own has a page of its own"
 
 
 def test_what_may_fire_soon_is_told_and_is_not_said_to_fire(
