@@ -13,6 +13,7 @@ from alerts.firing import Firing, Source
 from alerts.names import AlertName
 from alerts.policy import Policy
 from alerts.rule import DEGRADING, Rule
+from alerts.rules import runbook_of
 from alerts.witness import Labels, Sight, Witness, Wrong
 from alerts.wording import summarise
 from monitors.contract import Observed
@@ -266,4 +267,5 @@ def _firing(alert: Alert, labels: dict[str, str], alive: _Alive) -> Firing:
         starts_at=standing.pending_at if standing.fired_at is None else standing.fired_at,
         summary=alive.summary,
         source=Source.EMBEDDED,
+        runbook=runbook_of(alert),
     )

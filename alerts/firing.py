@@ -32,6 +32,7 @@ class Firing(Wire, frozen=True):
     starts_at: float  # wall seconds; with the labels it names one firing for ever
     summary: str = ""
     source: Source = Source.PROMETHEUS
+    runbook: str | None = None  # a page below the project's folder, or a URL
 
     @property
     def operation_id(self) -> str:

@@ -111,6 +111,7 @@ def _firing(alert: _Alert) -> Firing:
         labels=alert.labels,
         starts_at=alert.starts_at.timestamp(),
         summary=alert.annotations.get("summary", ""),
+        runbook=alert.annotations.get("runbook_url") or None,
     )
 
 

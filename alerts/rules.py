@@ -62,10 +62,15 @@ def _alert(alert: Alert, runbooks: str) -> dict[str, Any]:
         "annotations": {
             "summary": alert.summary,
             "description": alert.when,
-            "runbook_url": f"{runbooks}/{alert.runbook}" if alert.has_page else alert.runbook,
+            "runbook_url": runbook_of(alert, runbooks),
             "dashboard": "On-call" if alert.table is None else f"On-call, {alert.table} table",
         },
     }
+
+
+def runbook_of(alert: Alert, runbooks: str = RUNBOOKS) -> str:
+    """Where its runbook is: below the folder or URL of ours, or a URL of its own."""
+    return f"{runbooks}/{alert.runbook}" if alert.has_page else alert.runbook
 
 
 def render_prometheus(*, runtime: str, control: str, alertmanager: str, rule_file: str) -> str:

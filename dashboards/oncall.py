@@ -287,7 +287,8 @@ def ladder() -> Panel:
     """One bar for each part of each version's level; a part's numbers have names of their own."""
     panel = states(
         "Ladder level",
-        "Each version's fidelity; green is full. Media follow the latency line, kv the cache line.",
+        "Each version's fidelity, of its sessions that have least; green is full. Media follow the "
+        "latency line, kv the cache line.",
         [over_time(f"max by (version, part) ({chosen(catalog.LEVEL)})", "{{part}} {{version}}")],
     )
     parts = {"media": MediaRung, "kv": KvRung, "shed": Shed, "admission": Admission}

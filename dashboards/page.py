@@ -106,7 +106,7 @@ def cell_variables() -> tuple[Variable, Variable]:
 # ---------------------------------------------------------------- annotations and links
 def _ladder_moves() -> Builder[dashboard.AnnotationQuery]:
     # From the level itself: the first move of a counter that did not exist yet shows no change.
-    expr = f"changes({everything(catalog.LEVEL)}[1m]) > 0"
+    expr = f"max by (version, part) (changes({everything(catalog.LEVEL)}[1m])) > 0"
     return _mark("Ladder moves", expr, "purple", "{{part}} moved on {{version}}")
 
 

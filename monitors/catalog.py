@@ -230,7 +230,10 @@ WEIGHT = Metric(
 )
 ROUTE_EPOCH = Metric("redline_route_epoch", Kind.GAUGE, "Raised by each change of route.")
 LEVEL = Metric(
-    "redline_ladder_level", Kind.GAUGE, "The ladder's level, 0 is full.", (_V, Label.PART)
+    "redline_ladder_level",
+    Kind.GAUGE,
+    "The ladder's level, 0 is full.",
+    (_V, Label.PART, Label.SESSION_CLASS),
 )
 IN_FLIGHT = Metric("redline_requests_in_flight", Kind.GAUGE, "Requests being served.", (_V,))
 WAITING = Metric("redline_engine_waiting", Kind.GAUGE, "Requests waiting in lanes.", (_V,))

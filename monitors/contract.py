@@ -101,8 +101,10 @@ class LadderOrder(Wire, frozen=True):
     """A desired level for the sessions of one resident that are of `classes`, held for `lease_s`;
     then one step back at a time. There is always a class: an empty selector never means all.
 
-    An operation id belongs to one level: repeated, it renews the lease and changes nothing; one
-    that a later operation has replaced is passed over. `evidence`: the values that moved it.
+    An operation id belongs to one level: repeated, it renews the lease and changes nothing.
+    `sequence` grows with what a leader decides: an order older than one that was taken, of any of
+    its classes, is refused. None, an order by hand, holds at once and until the leader's next.
+    `evidence`: the values that moved it.
     """
 
     leader_epoch: Epoch
@@ -114,6 +116,7 @@ class LadderOrder(Wire, frozen=True):
     actor: str
     reason: str
     evidence: str = ""
+    sequence: Epoch | None = None
 
 
 class DrainMode(StrEnum):
@@ -340,7 +343,8 @@ EvidenceBody = (
 
 
 class Evidence(Wire, frozen=True):
-    """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence."""
+    """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence.
+    `level` is that of sessions of `session_class`."""
 
     seq: Count
     wall: float
@@ -353,6 +357,7 @@ class Evidence(Wire, frozen=True):
     level: Level
     operator: bool
     body: EvidenceBody
+    session_class: SessionClass = SessionClass.INTERACTIVE
 
 
 class EvidenceBatch(Wire, frozen=True):

@@ -9,7 +9,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from monitors.contract import Evidence, EvidenceBatch, EvidenceBody, Level, Wire
+from monitors.contract import (
+    Evidence,
+    EvidenceBatch,
+    EvidenceBody,
+    Level,
+    SessionClass,
+    Wire,
+)
 
 
 class EvidenceLog:
@@ -53,6 +60,7 @@ class EvidenceLog:
         route_epoch: int,
         level: Level,
         operator: bool = False,
+        session_class: SessionClass = SessionClass.INTERACTIVE,
     ) -> Evidence:
         """Stamp `body` with the next sequence and the calendar time, and wake every reader."""
         entry = Evidence(
@@ -67,6 +75,7 @@ class EvidenceLog:
             level=level,
             operator=operator,
             body=body,
+            session_class=session_class,
         )
         self._store(entry)
         return entry

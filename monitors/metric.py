@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from monitors import labels, rungs
+from monitors.contract import ALL_CLASSES
 
 
 class Kind(StrEnum):
@@ -58,6 +59,7 @@ class Label(StrEnum):
     BUILD = "build"
     EPOCH = "epoch"
     RUNG = "rung"
+    SESSION_CLASS = "session_class"
 
 
 CLOSED: dict[Label, tuple[str, ...]] = {
@@ -80,6 +82,7 @@ CLOSED: dict[Label, tuple[str, ...]] = {
     Label.MARK: tuple(labels.Mark),
     Label.BOUND: ("low", "high"),
     Label.RUNG: rungs.NAMES,
+    Label.SESSION_CLASS: ALL_CLASSES,
 }
 
 

@@ -8,23 +8,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from alerts.firing import Firing
-from alerts.names import AlertName
 from alerts.promql import parse_duration as parse_duration
-from alerts.rules import RUNBOOKS
-from monitors.contract import KvRung, Level, MediaRung, Observed
+from monitors.contract import Observed
 from redline.client import ask
-from redline.control.api import ControlStatus, JournalLine, StartAnswer, StartOrder, VerbOrder
+from redline.control.api import (
+    ControlStatus,
+    JournalLine,
+    StartAnswer,
+    StartOrder,
+    VerbOrder,
+    level_words,
+)
 from redline.settings import Stack
 from rollout.plan import Detectable
 from rollout.sequential import Numbers
 from rollout.status import RolloutStatus
-
-_MEDIA = {
-    MediaRung.FULL: "full",
-    MediaRung.P360_8K: "360p, 8 kHz",
-    MediaRung.P160_8K: "160x160, 8 kHz",
-}
-_KV = {KvRung.NATIVE: "native", KvRung.INT8: "int8"}
 
 
 def show_status(stack: Stack) -> None:
@@ -53,8 +51,8 @@ def _print_alerts(console: Console, status: ControlStatus) -> None:
         console.print("firing: nothing")
     for alert in status.firing or ():
         console.print(f"[red]firing[/] {escape(_alert(alert))}")
-        if alert.alert in set(AlertName):  # a rule of somebody's own has its page elsewhere
-            console.print(f"  {RUNBOOKS}/{AlertName(alert.alert).page}")
+        if alert.runbook is not None:
+            console.print(f"  {escape(alert.runbook)}")
     for alert in status.pending:
         console.print(f"pending {escape(_alert(alert))}")
 
@@ -69,14 +67,14 @@ def _print_residents(console: Console, data_plane: Observed | None) -> None:
     if data_plane is None:
         console.print("[red]residents: unknown, the data plane does not answer[/]")
         return
-    table = _table("name", "version", "state", "share", "media", "kv", "epoch", "in flight")
+    table = _table("name", "version", "state", "share", "level", "epoch", "in flight")
     for r in data_plane.residents:
         table.add_row(
             r.name,
             r.version,
             r.state,
             f"{r.weight} %",
-            *_level(r.level),
+            level_words(r),
             _known(r.pool_epoch),
             str(r.in_flight),
         )
@@ -92,10 +90,6 @@ def _table(*heads: str) -> Table:
     for head in heads:
         table.add_column(head, overflow="fold")
     return table
-
-
-def _level(level: Level) -> tuple[str, str]:
-    return _MEDIA[level.media], _KV[level.kv]
 
 
 def show_rollout(stack: Stack) -> None:

@@ -4,7 +4,7 @@ A request counts once on each line, at the first entry that settles it: a hard f
 crossing when it happens, health when the milestone is reached or the request ends. Operator
 traffic never counts, nor do requests of A from before this rollout's first route epoch, or
 residency of a cold pool. During the warm-up A is judged on faults alone. Residency is one request's
-over all its modalities, known at its end.
+over all its modalities, known at its end. Levels are compared class by class of sessions.
 """
 
 from collections.abc import Iterable
@@ -21,6 +21,7 @@ from monitors.contract import (
     RequestFinished,
     ResidencySampled,
     ResidentChanged,
+    SessionClass,
     Wire,
 )
 from monitors.labels import Grade, Origin, Outcome, ResidentState
@@ -29,6 +30,7 @@ from rollout.sequential import RESTARTS, LineTest, Numbers, Saved, Verdict
 
 _OPEN_REQUESTS = 10_000  # more than a canary has in flight; endings lost in a gap fill it up
 _BASELINE = 20  # requests on B before its rate says anything
+_INTERACTIVE = SessionClass.INTERACTIVE
 _SAME_CAUSE = 2.0  # A is to blame when it is this many times worse than B
 
 
@@ -41,7 +43,8 @@ class OpenRequest(Wire, frozen=True):
 
 
 class FoldState(Wire, frozen=True):
-    """Everything the fold knows, to be journalled between two batches."""
+    """Everything the fold knows, to be journalled between two batches. `stable_level`: of B's
+    interactive sessions; `stable_apart`: of each other class that was seen there."""
 
     warm_from: Epoch
     canary: dict[str, Saved]
@@ -50,6 +53,9 @@ class FoldState(Wire, frozen=True):
     finished: int
     stable_level: Level
     next_restart: float | None
+    stable_apart: dict[SessionClass, Level] = msgspec.field(
+        default_factory=dict[SessionClass, Level]
+    )
 
 
 class Judgement(Wire, frozen=True):
@@ -72,7 +78,7 @@ class EvidenceFold:
         self._stable = {line.name: LineTest(line) for line in plan.lines}
         self._open: dict[str, OpenRequest] = {}
         self._finished = 0
-        self._stable_level = Level()
+        self._stable_levels = {_INTERACTIVE: Level()}
         self._next_restart: float | None = None
 
     def judge_from(self, route_epoch: Epoch) -> None:
@@ -122,8 +128,11 @@ class EvidenceFold:
             stable={name: test.save() for name, test in self._stable.items()},
             open=dict(self._open),
             finished=self._finished,
-            stable_level=self._stable_level,
+            stable_level=self._stable_levels[_INTERACTIVE],
             next_restart=self._next_restart,
+            stable_apart={
+                each: level for each, level in self._stable_levels.items() if each != _INTERACTIVE
+            },
         )
 
     @classmethod
@@ -138,14 +147,14 @@ class EvidenceFold:
             fold._stable[line.name] = LineTest.restore(line, state.stable[line.name])
         fold._open = dict(state.open)
         fold._finished = state.finished
-        fold._stable_level = state.stable_level
+        fold._stable_levels = {_INTERACTIVE: state.stable_level, **state.stable_apart}
         fold._next_restart = state.next_restart
         return fold
 
     # ------------------------------------------------------------ one entry
     def _take(self, entry: Evidence) -> bool:
         if entry.resident == self._plan.stable:
-            self._stable_level = entry.level
+            self._stable_levels[entry.session_class] = entry.level
         tests = self._tests_of(entry)
         if tests is None:
             return False
@@ -230,8 +239,9 @@ class EvidenceFold:
             del self._open[next(iter(self._open))]
 
     def _observe(self, tests: dict[str, LineTest], line: str, entry: Evidence, y: float) -> None:
-        """Health shown at another level than B's is the ladder's merit, not A's."""
-        same_level = entry.level == self._stable_level
+        """Health shown at another level than B's is the ladder's merit, not A's; so it may be of a
+        class of sessions that B was not seen to have."""
+        same_level = entry.level == self._stable_levels.get(entry.session_class)
         tests[line].observe(y, entry.session, counts_as_health=same_level)
 
     def _keep_restarting(self, entry: Evidence) -> None:

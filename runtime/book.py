@@ -234,4 +234,5 @@ class Book:
             route_epoch=stamp.route_epoch,
             level=stamp.level,
             operator=stamp.operator,
+            session_class=stamp.session_class,
         )

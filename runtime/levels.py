@@ -1,6 +1,5 @@
 """The level each resident is held at, under a lease that recovers by itself (DESIGN 1, 7)."""
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ import msgspec
 from monitors.contract import (
     ALL_CLASSES,
     Admission,
+    Epoch,
     KvRung,
     LadderOrder,
     Level,
@@ -20,7 +20,9 @@ from monitors.contract import (
 from monitors.redlines import RedLines
 from runtime.router import OrderRefused
 
-_KNOWN_OPERATIONS = 64  # of one resident: an order that is late is not later than this
+
+class OrderLate(OrderRefused):
+    """A newer order was taken for sessions that this one names: it is too late for all of them."""
 
 
 class OperationReused(OrderRefused):
@@ -34,34 +36,39 @@ class _Held:
 
 
 class _Operations:
-    """The orders of one resident under one leader: what each meant, and which is current."""
+    """The newest orders of one resident under one leader, by session class."""
 
-    def __init__(self, leader_epoch: int) -> None:
+    def __init__(self, leader_epoch: Epoch) -> None:
         self.leader_epoch = leader_epoch
-        self._meant: dict[str, tuple[Level, frozenset[SessionClass]]] = {}
-        self._over: deque[str] = deque(maxlen=_KNOWN_OPERATIONS)
-        self._current: dict[SessionClass, str] = {}
+        self._current: dict[SessionClass, LadderOrder] = {}
+        self._newest: dict[SessionClass, Epoch] = {}  # sequence: an order by hand has none
 
-    def admit(self, order: LadderOrder) -> bool:
-        """Whether to obey; False: a later operation has replaced it. Raises `OperationReused`."""
-        wanted = (order.level, frozenset(order.classes))
-        if self._meant.get(order.operation_id, wanted) != wanted:
-            raise OperationReused(f"operation {order.operation_id!r} was another level before")
-        if order.operation_id in self._over:
-            return False
-        self._meant[order.operation_id] = wanted
+    def take(self, order: LadderOrder) -> None:
+        """Note an order, or raise `OrderLate` or `OperationReused` and note nothing."""
+        self._require_newest(order)
+        for current in self._current.values():
+            _require_same(order, current)
         for each in order.classes:
-            self._replace(each, order.operation_id)
-        return True
+            self._current[each] = order
+            if order.sequence is not None:
+                self._newest[each] = order.sequence
 
-    def _replace(self, session_class: SessionClass, operation: str) -> None:
-        before = self._current.get(session_class)
-        self._current[session_class] = operation
-        if before is None or before in self._current.values():
+    def _require_newest(self, order: LadderOrder) -> None:
+        if order.sequence is None:
             return
-        if len(self._over) == self._over.maxlen:
-            self._meant.pop(self._over[0], None)
-        self._over.append(before)
+        for each in order.classes:
+            newest = self._newest.get(each)
+            if newest is not None and newest > order.sequence:
+                raise OrderLate(
+                    f"order {order.sequence} is too late: {each} sessions are held by {newest}"
+                )
+
+
+def _require_same(order: LadderOrder, current: LadderOrder) -> None:
+    if order.operation_id != current.operation_id:
+        return
+    if (order.level, set(order.classes)) != (current.level, set(current.classes)):
+        raise OperationReused(f"operation {order.operation_id!r} was another level before")
 
 
 class Levels:
@@ -102,13 +109,12 @@ class Levels:
         return all(each.level == Level() for each in self._held[name].values())
 
     def order(self, order: LadderOrder) -> bool:
-        """Hold the ordered level for its lease; whether that changed anything. An operation that
-        a later one has replaced is passed over. Raises `OperationReused`."""
+        """Hold the ordered level for its lease; whether that changed anything. Raises `OrderLate`
+        and `OperationReused`."""
         operations = self._operations[order.resident]
         if order.leader_epoch != operations.leader_epoch:  # its journal may have been restored
             operations = self._operations[order.resident] = _Operations(order.leader_epoch)
-        if not operations.admit(order):
-            return False
+        operations.take(order)
         held, until = self._held[order.resident], self._clock() + order.lease_s
         changed = any(held[each].level != order.level for each in order.classes)
         for each in order.classes:

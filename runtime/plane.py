@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 from uuid import uuid4
 
 from monitors import catalog, tracing
 from monitors.contract import (
+    ALL_CLASSES,
     KvRung,
     Level,
     Name,
@@ -23,7 +25,7 @@ from monitors.contract import (
 )
 from monitors.detectors.speech import SpeechAudit
 from monitors.labels import ResidentState, Role
-from monitors.rungs import name_of
+from monitors.rungs import name_of, shown
 from runtime.book import Book
 from runtime.fence import FenceFile
 from runtime.levels import Levels
@@ -96,7 +98,7 @@ class DataPlane:
         self.snapshots: dict[Name, Snapshot] = {}  # the last one of each engine process
         self._worker = worker
         self._pool_epochs: dict[Name, int] = {}
-        self._applied: dict[Name, Level] = {}
+        self._applied: dict[Name, Level | None] = {}  # None: some of it may have failed
         self._trouble: dict[Name, str] = {}
         self._tending: list[asyncio.Task[None]] = []
 
@@ -180,6 +182,7 @@ class DataPlane:
             route_epoch=self.router.route.route_epoch,
             level=self.levels.of(name, session_class),
             operator=operator,
+            session_class=session_class,
         )
 
     def kv_in_use(self, name: Name) -> KvRung | None:
@@ -234,11 +237,13 @@ class DataPlane:
         )
 
     def note_change(self, name: Name, detail: str) -> None:
-        """Evidence that a resident is no longer what it was: a new segment begins."""
+        """Evidence that a resident is no longer what it was: a new segment begins, at a level for
+        each class of sessions."""
         body = ResidentChanged(
             state=self.supervisors[name].state, pool_epoch=self.pool_epoch(name), detail=detail
         )
-        self.book.note(self.stamp(name, "", ""), body)
+        for each in ALL_CLASSES:
+            self.book.note(self.stamp(name, "", "", session_class=each), body)
 
     def render_metrics(self, accept: str | None) -> tuple[bytes, str]:
         """(body, content type) of a scrape."""
@@ -256,8 +261,9 @@ class DataPlane:
             gauge(catalog.RESIDENT_UP).set(float(self.is_ready(status.name)), version)
             gauge(catalog.WEIGHT).set(status.weight / 100, version)
             gauge(catalog.IN_FLIGHT).set(status.in_flight, version)
-            for part in level.__struct_fields__:
-                gauge(catalog.LEVEL).set(int(getattr(level, part)), version, part)
+            for each, part in product(ALL_CLASSES, level.__struct_fields__):
+                rung = getattr(status.level_of(each), part)
+                gauge(catalog.LEVEL).set(int(rung), version, part, each)
             restarts.follow(status.restarts, version)
             if role is None or status.weights_digest is None:
                 info.forget(version)  # it may have had a role before
@@ -281,17 +287,21 @@ class DataPlane:
             self.note_change(name, "level recovered a step: its lease was not renewed")
 
     async def _apply_level(self, name: Name) -> None:
-        """Bring the engine to the level held; what fails shows, and is tried again."""
-        held, wanted = self._applied.get(name, Level()), self.levels.of(name)
-        if not self.is_ready(name) or (held.kv, held.shed) == (wanted.kv, wanted.shed):
+        """Bring the engine to the level held; what fails shows, is said once, and tried again."""
+        level = self.levels.of(name)
+        wanted = Level(kv=level.kv, shed=level.shed)
+        if not self.is_ready(name) or self._applied.get(name, Level()) == wanted:
             return
         try:
             resident = self.supervisors[name].resident
             await resident.set_shed(wanted.shed)
             await resident.set_kv(wanted.kv)
         except ResidentError as err:
-            self._trouble[name] = f"the level is not applied: {err}"
-            log.warning(self._trouble[name], extra={"resident": name})
+            self._applied[name] = None
+            trouble = f"the level {shown(wanted)} is not applied: {err}"
+            if trouble != self._trouble.get(name):
+                log.warning(trouble, extra={"resident": name})
+            self._trouble[name] = trouble
         else:
             self._applied[name] = wanted
             self._trouble.pop(name, None)

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from monitors.contract import Level
+from monitors.contract import Level, SessionClass
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """One request on one resident."""
+    """One request on one resident. `level`: of its class of sessions."""
 
     resident: str
     version: str
@@ -17,3 +17,4 @@ class Stamp:
     route_epoch: int
     level: Level
     operator: bool = False
+    session_class: SessionClass = SessionClass.INTERACTIVE

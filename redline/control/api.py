@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import msgspec
+
 from alerts.firing import Firing
 from alerts.ladder import Mode
-from monitors.contract import Observed, Wire
+from monitors.contract import Name, Observed, ResidentStatus, Wire
+from monitors.rungs import shown
 from redline.control.ladder_api import LadderStatus
 from rollout.plan import Detectable, RolloutPlan
 from rollout.status import RolloutStatus
@@ -25,6 +28,13 @@ class ControlStatus(Wire, frozen=True):
     data_plane: Observed | None
     rollout: RolloutStatus | None
     ladders: tuple[LadderStatus, ...] = ()
+    levels: dict[Name, str] = msgspec.field(default_factory=dict[Name, str])  # in words
+
+
+def level_words(resident: ResidentStatus) -> str:
+    """All of a resident's level, and of classes apart theirs: `full; batch: media=160x160+8k`."""
+    apart = (f"{each}: {shown(level)}" for each, level in resident.apart.items())
+    return "; ".join((shown(resident.level), *apart))
 
 
 class StartOrder(Wire, frozen=True):

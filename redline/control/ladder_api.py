@@ -24,7 +24,8 @@ class PartStatus(Wire, frozen=True):
 
 class LadderStatus(Wire, frozen=True):
     """The ladder of a resident's version: what is wanted of interactive sessions, of classes
-    apart from them, and why. `override`: what a human holds, and until when."""
+    apart from them, and why. `override`: what a human holds, and until when; `held`: its parts in
+    words."""
 
     resident: Name
     version: str
@@ -32,6 +33,7 @@ class LadderStatus(Wire, frozen=True):
     apart: dict[SessionClass, Level]
     parts: tuple[PartStatus, ...]
     override: Override | None
+    held: str = ""
 
 
 class HoldOrder(Wire, frozen=True):

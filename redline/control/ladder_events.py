@@ -63,9 +63,13 @@ def told(event: Event) -> str | None:
 
 def held(override: Override) -> str:
     """What an override holds, and of whom."""
-    parts = (f"{part} at {rung_word(part, rung)}" for part, rung in override.parts.items())
     whom = "" if override.is_for_all else f" for {' and '.join(override.classes)} sessions"
-    return f"{', '.join(parts)}{whom}"
+    return f"{parts_held(override)}{whom}"
+
+
+def parts_held(override: Override) -> str:
+    """The parts that an override holds, and where."""
+    return ", ".join(f"{part} at {rung_word(part, rung)}" for part, rung in override.parts.items())
 
 
 def rung_word(part: Part, rung: int) -> str:

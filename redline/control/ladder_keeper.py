@@ -325,6 +325,7 @@ class LadderKeeper:
             actor=held.actor if held is not None and by_hand else LADDER,
             reason=held.reason if held is not None and by_hand else last.why or "full fidelity",
             evidence="" if by_hand else last.evidence,
+            sequence=ladder.events,
         )
         await self._dataplane.set_level(order)
         for each in classes:

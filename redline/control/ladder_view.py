@@ -7,7 +7,7 @@ from alerts.parts import Part, kin
 from monitors.contract import ALL_CLASSES, Name, SessionClass
 from monitors.redlines import RedLines
 from redline.control.ladder_api import LadderStatus, PartStatus
-from redline.control.ladder_events import rung_word
+from redline.control.ladder_events import parts_held, rung_word
 
 
 def view(
@@ -16,14 +16,15 @@ def view(
     """The ladder of a resident's version at `now` (wall seconds)."""
     wanted = {each: ladder.level_of(each, now) for each in ALL_CLASSES}
     level = wanted[SessionClass.INTERACTIVE]
-    held = ladder.override
+    held = ladder.override if ladder.override is not None and now < ladder.override.until else None
     return LadderStatus(
         resident=resident,
         version=ladder.version,
         level=level,
         apart={each: other for each, other in wanted.items() if other != level},
         parts=tuple(_part(ladder, part, history, now, lines) for part in Part),
-        override=held if held is not None and now < held.until else None,
+        override=held,
+        held="" if held is None else parts_held(held),
     )
 
 

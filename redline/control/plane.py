@@ -19,7 +19,7 @@ from monitors.journal import Journal, JournalUnwritable, LeaderLease, StaleLeade
 from monitors.labels import Action, Phase
 from monitors.metric import Label
 from redline.control.alert_watch import AlertWatch
-from redline.control.api import ControlStatus
+from redline.control.api import ControlStatus, level_words
 from redline.control.ladder_keeper import LadderKeeper
 from redline.control.rounds import Rounds, TableReader
 from redline.control.settings import ControlSettings
@@ -144,6 +144,7 @@ class ControlPlane:
     async def status(self) -> ControlStatus:
         """What is so now, as far as can be told."""
         keeper, rounds, watch = self.keeper, self.rounds, self.watch
+        observed = None if rounds is None else rounds.observed
         return ControlStatus(
             wall=time.time(),
             pid=os.getpid(),
@@ -154,9 +155,10 @@ class ControlPlane:
             firing=None if watch is None else watch.firing,
             pending=() if watch is None else watch.pending,
             watched=watch is not None and watch.watched,
-            data_plane=None if rounds is None else rounds.observed,
+            data_plane=observed,
             rollout=None if self.controller is None else self.controller.status(),
             ladders=() if keeper is None else keeper.status(),
+            levels={} if observed is None else {r.name: level_words(r) for r in observed.residents},
         )
 
     def render_metrics(self, accept: str | None) -> tuple[bytes, str]:

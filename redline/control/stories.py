@@ -1,7 +1,5 @@
 """Journal entries in words, for the page and for `redline rollout log`."""
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from alerts.firing import NEWS, SOURCE, AlertNews, SourceChanged
@@ -47,8 +45,8 @@ def _told(entry: Entry) -> str | None:
 
 def _news(news: AlertNews) -> str:
     who = " of ".join(part for part in (news.alert, news.version) if part)
-    since = datetime.fromtimestamp(news.starts_at, UTC).strftime("%H:%M:%S.%f")[:-3]
-    return f"{who} is {news.state}, says {news.source} (since {since} UTC)"
+    for_s = max(0.0, news.heard_at - news.starts_at)
+    return f"{who} is {news.state}, says {news.source} (it began {for_s:.1f} s before)"
 
 
 def _step(record: Record) -> str | None:

@@ -32,7 +32,8 @@ from monitors.labels import ResidentState
 from monitors.redlines import RedLines
 from monitors.rungs import name_of
 from rollout.dataplane import Conflict, Refused, UnknownResident, Unreachable
-from runtime.levels import Levels, OperationReused
+from runtime.levels import Levels
+from runtime.router import OrderRefused
 
 LINES = RedLines()
 
@@ -190,7 +191,7 @@ class SimDataPlane:
         self._admit("level", order.leader_epoch)
         try:
             self._resident(order.resident).levels.order(order)
-        except OperationReused as err:
+        except OrderRefused as err:
             raise self._conflict(str(err)) from err
         self._acknowledge()
         return self._observed()

@@ -175,6 +175,12 @@ async def test_the_journal_is_served_in_bounds_whatever_is_in_it(
             assert (await client.get(f"/api/journal?newest={newest}")).status_code == 422
 
 
+def _is_apart(office: Office) -> bool:
+    """Whether the plane has seen a class of sessions at a level of its own."""
+    observed = office.plane.rounds and office.plane.rounds.observed
+    return observed is not None and any(each.apart for each in observed.residents)
+
+
 async def test_a_level_is_held_by_hand_over_http_and_told_in_the_journal(
     client: httpx.AsyncClient, office: Office
 ) -> None:
@@ -190,6 +196,9 @@ async def test_a_level_is_held_by_hand_over_http_and_told_in_the_journal(
         ]
         assert ladder["apart"]["batch"]["media"] == 2
         assert ladder["override"]["actor"] == "ann"
+        await until(lambda: _is_apart(office))
+        levels = (await client.get("/api/status")).json()["levels"]
+        assert levels == {"b": "full; batch: media=160x160+8k", "a": "full"}
         for wrong, status in (({"parts": {"kv": 1}}, 409), ({"parts": {"media": "low"}}, 422)):
             refused = await order(client, "/api/ladder/set", **{**wish, **wrong}, reason="")
             assert refused.status_code == status

@@ -161,7 +161,7 @@ async def test_tables_and_metrics_hold_the_requests(shared: Gateway) -> None:
         'redline_first_output_seconds_bucket{le="0.4",milestone="first_token",version="v1"}',
         'redline_resident_up{version="v2"} 1.0',
         'redline_route_weight_ratio{version="v1"} 1.0',
-        'redline_ladder_level{part="media",version="v1"} 0.0',
+        'redline_ladder_level{part="media",session_class="batch",version="v1"} 0.0',
         'redline_resident_info{epoch="1",resident="b",role="stable",rung="full",version="v1"',
         'redline_resident_shows_table{table="cache",version="v1"} 1.0',
     ):

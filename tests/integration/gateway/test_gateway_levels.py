@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from monitors.contract import SessionClass
+from monitors.contract import KvRung, SessionClass
+from runtime.residents.port import ResidentError
 from tests.support.gateway import A, B, Gateway, events_of, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -63,6 +64,15 @@ async def test_an_operation_id_means_one_level_and_repeats_change_nothing(
     assert (await gateway.status(B))["level"] == LEVEL
 
 
+async def test_an_order_that_comes_too_late_is_refused_and_says_so(gateway: Gateway) -> None:
+    newer = order_of_level(B, operation_id="op-9", classes=["batch"], sequence=9)
+    assert (await gateway.led("PUT", f"/levels/{B}", **newer)).status_code == 200
+    late = await gateway.led("PUT", f"/levels/{B}", **order_of_level(B, sequence=8))
+    assert late.status_code == 409
+    assert "order 8 is too late" in late.json()["error"]
+    assert (await gateway.status(B))["level"]["media"] == 0
+
+
 @pytest.mark.parametrize("classes", [[], ["everybody"]])
 async def test_an_order_names_the_classes_it_is_for(gateway: Gateway, classes: list[str]) -> None:
     answer = await gateway.led("PUT", f"/levels/{B}", **order_of_level(B, classes=classes))
@@ -80,6 +90,27 @@ async def test_sessions_are_served_at_the_level_of_their_class(gateway: Gateway)
         assert answer.headers["X-Redline-Level"] == "kv=int8", "the engine has one format"
     status = await gateway.status(B)
     assert (status["level"]["media"], status["apart"]["batch"]["media"]) == (0, 2)
+
+
+async def test_evidence_says_whose_level_it_is(gateway: Gateway) -> None:
+    """A rollout compares A and B class by class, also where one of them has no request of it."""
+    gateway.since = gateway.plane.book.evidence.newest_seq
+    await gateway.level(B, classes=[SessionClass.BATCH], media=2)
+    await gateway.chat("hi", headers=BATCH)
+    for tag in ("resident", "finished"):
+        level_of = {e.session_class: e.level.media for e in gateway.bodies(tag, B)}
+        assert level_of[SessionClass.BATCH] == 2
+    assert {e.session_class for e in gateway.bodies("finished", B)} == {SessionClass.BATCH}
+    told = {e.session_class: e.level.media for e in gateway.bodies("resident", B)}
+    assert told == {SessionClass.INTERACTIVE: 0, SessionClass.BATCH: 2}
+
+
+async def test_the_metrics_tell_the_level_of_each_class(gateway: Gateway) -> None:
+    await gateway.level(B, classes=[SessionClass.BATCH], media=2)
+    exposed = (await gateway.client.get("/metrics")).text
+    for session_class, rung in (("interactive", 0), ("batch", 2)):
+        labels = f'part="media",session_class="{session_class}",version="v1"'
+        assert f"redline_ladder_level{{{labels}}} {rung:.1f}" in exposed
 
 
 async def test_a_class_that_there_is_not_is_a_bad_request_that_says_which_there_are(
@@ -117,6 +148,33 @@ async def test_shedding_reaches_the_engine_and_is_undone(gateway: Gateway) -> No
     assert gateway.plane.snapshots[A].waiting == 0
     await gateway.level(B)
     await until(lambda: gateway.plane.snapshots[B].waiting == 0, 5)
+
+
+async def test_what_an_engine_does_not_take_is_said_once_and_tried_until_it_does(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    resident = gateway.plane.supervisors[B].resident
+    why, asked = ["no room"], list[KvRung]()
+
+    async def refuses(kv: KvRung) -> int:
+        asked.append(kv)
+        raise ResidentError(why[0])
+
+    def said() -> list[str]:
+        return [r.getMessage() for r in caplog.records if "not applied" in r.getMessage()]
+
+    monkeypatch.setattr(resident, "set_kv", refuses)
+    await gateway.level(B, shed=1, kv=1)
+    await until(lambda: len(asked) > 2, 5)
+    assert said() == ["the level kv=int8 shed=on is not applied: no room"]
+    assert (await gateway.status(B))["detail"] == said()[0]
+    why[0] = "still no room"
+    await until(lambda: len(said()) > 1, 5)
+    monkeypatch.undo()
+    await gateway.level(B)
+    await until(lambda: gateway.plane.snapshots[B].waiting == 0, 5)
+    assert len(said()) == 2
+    await until(lambda: not gateway.plane.observed().residents[1].detail, 5)
 
 
 async def test_an_engine_that_was_restarted_is_brought_to_the_level_again(

@@ -40,6 +40,7 @@ def test_a_firing_alert_is_typed(book: AlertBook):
     assert firing.starts_at == pytest.approx(1_800_000_000.123456)
     assert firing.labels["milestone"] == "first_token"
     assert firing.summary == "too slow"
+    assert firing.runbook == "https://w.example/slow"
 
 
 def test_a_repeat_changes_nothing_and_names_the_same_operation(book: AlertBook):

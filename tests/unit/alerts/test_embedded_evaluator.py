@@ -58,6 +58,7 @@ def test_the_cache_alert_fires_after_its_hold_as_prometheus_would_label_it():
     assert (firing.action, firing.version) == (Action.QUANTISE_KV, "v1")
     assert firing.starts_at == WALL + 30  # as Prometheus tells Alertmanager
     assert firing.summary == "Cache hit rate of v1 is 80%, below 90 %, with much KV live"
+    assert firing.runbook == "docs/runbooks/redline-cache-below-floor.md"
     assert firing.labels == {
         "alertname": AlertName.CACHE_BELOW_FLOOR,
         "severity": "action",

@@ -23,7 +23,7 @@ def entry(
     return {
         "status": status,
         "labels": {"alertname": name, "action": action, "version": "v1", **labels},
-        "annotations": {"summary": "too slow"},
+        "annotations": {"summary": "too slow", "runbook_url": "https://w.example/slow"},
         "startsAt": starts_at.strftime("%Y-%m-%dT%H:%M:%S.123456789Z"),
         "endsAt": "0001-01-01T00:00:00Z",
         "generatorURL": "http://p/graph",

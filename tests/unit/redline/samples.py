@@ -3,10 +3,10 @@
 from typing import Any
 
 from alerts.ladder import Mode
-from monitors.contract import KvRung, Level, MediaRung, Observed, ResidentStatus
+from monitors.contract import Admission, KvRung, Level, MediaRung, Observed, ResidentStatus
 from monitors.labels import Phase, ResidentState
 from monitors.redlines import RedLines
-from redline.control.api import ControlStatus, JournalLine
+from redline.control.api import ControlStatus, JournalLine, level_words
 from rollout.plan import make_plan
 from rollout.sequential import Numbers, Verdict
 from rollout.status import RolloutStatus
@@ -39,7 +39,7 @@ def rollout(**more: Any) -> RolloutStatus:
 
 
 def status(**more: Any) -> ControlStatus:
-    worst = Level(media=MediaRung.P160_8K, kv=KvRung.INT8)
+    worst = Level(media=MediaRung.P160_8K, kv=KvRung.INT8, admission=Admission.LIMITED)
     residents = (
         resident("b", "tiny-omni-1", level=worst, weight=95, pool_epoch=12, in_flight=10),
         resident("a", "tiny-omni-2", state=ResidentState.DEAD, weight=5, detail="exit [3]"),
@@ -53,6 +53,7 @@ def status(**more: Any) -> ControlStatus:
             canary_weight=5, lease_left_s=9.0, residents=residents,
         ),
         "rollout": rollout(),
+        "levels": {each.name: level_words(each) for each in residents},
     }  # fmt: skip
     return ControlStatus(**{**given, **more})
 

@@ -48,6 +48,7 @@ LADDER = LadderStatus(
         ),
     ),
     override=HELD,
+    held="media at 160x160+8k",
 )  # fmt: skip
 
 

@@ -55,6 +55,14 @@ async def test_a_degraded_levels_lease_is_renewed_at_a_third_of_its_length(world
     assert len(world.moves) == 1, "a renewal is no move"
 
 
+async def test_orders_are_counted_by_what_the_journal_tells(world: World) -> None:
+    """So that a data plane knows one that comes too late, and a renewal for what it is."""
+    await world.seconds(DWELL_S - 1, AlertName.CACHE_BELOW_FLOOR)
+    assert {order.sequence for order in world.plane.levels} == {1}
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    assert world.plane.levels[-1].sequence == 2
+
+
 async def test_quiet_takes_the_level_back_and_full_fidelity_needs_no_lease(world: World) -> None:
     await world.seconds(1, AlertName.LATENCY_DEGRADE)
     world.hear(AlertName.LATENCY_DEGRADE, status="resolved")

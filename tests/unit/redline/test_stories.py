@@ -87,14 +87,14 @@ def test_a_move_and_a_mode_are_told(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize(("version", "who"), [("v1", "RedlineX of v1"), (None, "RedlineX")])
-def test_news_of_an_alert_says_who_found_it_and_since_when(
+def test_news_of_an_alert_says_who_found_it_and_how_long_after_it_began(
     journal: Journal, version: str | None, who: str
 ) -> None:
     news = AlertNews(
         alert="RedlineX", version=version, labels={}, state="firing", source=Source.EMBEDDED,
         starts_at=12.5, heard_at=13.0,
     )  # fmt: skip
-    assert tell(journal, NEWS, news) == (f"{who} is firing, says embedded (since 00:00:12.500 UTC)")
+    assert tell(journal, NEWS, news) == (f"{who} is firing, says embedded (it began 0.5 s before)")
 
 
 def test_a_change_of_who_evaluates_is_told(journal: Journal) -> None:

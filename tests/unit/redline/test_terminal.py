@@ -8,6 +8,7 @@ from rich.console import Console
 
 from alerts.firing import Firing, Source
 from monitors.cache_table import CacheRow, CacheSummary
+from monitors.contract import Admission, Level, MediaRung, SessionClass, Shed
 from monitors.fault_table import FaultRow
 from monitors.labels import Action, Fault, Milestone, Modality
 from monitors.latency_table import LatencyRow
@@ -47,9 +48,10 @@ def test_the_status_fits_80_columns_and_cuts_nothing(
     assert "…" not in out
     assert lines == [
         "leader epoch 3, rules evaluated by prometheus, ladder live",
-        "name  version      state  share  media           kv      epoch    in flight",
-        "b     tiny-omni-1  ready  95 %   160x160, 8 kHz  int8    12       10",
-        "a     tiny-omni-2  dead   5 %    full            native  unknown  0",
+        "name  version      state  share  level                        epoch    in flight",
+        "b     tiny-omni-1  ready  95 %   media=160x160+8k kv=int8     12       10",
+        "                                 admission=limited",
+        "a     tiny-omni-2  dead   5 %    full                         unknown  0",
         "  a: exit [3]",
         "firing: nothing",
         "rollout: canary for 61 s",
@@ -60,6 +62,30 @@ def test_the_status_fits_80_columns_and_cuts_nothing(
             for n in NUMBERS
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("level", "apart", "words"),
+    [
+        (Level(shed=Shed.ON), {}, "shed=on"),
+        (Level(admission=Admission.LIMITED), {}, "admission=limited"),
+        (
+            Level(),
+            {SessionClass.BATCH: Level(media=MediaRung.P160_8K)},
+            "full; batch: media=160x160+8k",
+        ),
+    ],
+)
+def test_the_status_shows_whatever_is_less_than_full(
+    server: Server,
+    capsys: pytest.CaptureFixture[str],
+    level: Level,
+    apart: dict[SessionClass, Level],
+    words: str,
+) -> None:
+    one = resident("b", "v1", level=level, apart=apart)
+    seen = msgspec.structs.replace(status().data_plane, residents=(one,))
+    assert f" {words} " in show(server, capsys, status(data_plane=seen))
 
 
 def test_a_long_version_goes_on_below(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,11 +101,12 @@ def test_what_fires_is_told_in_its_own_words(
 ) -> None:
     firing = Firing(
         alert="RedlineFaultRate", action=Action.ROLL_BACK, version="v2", labels={}, starts_at=0.0,
-        summary="0.6% [red]of[/] the last",
+        summary="0.6% [red]of[/] the last", runbook="https://w.example/[x]",
     )  # fmt: skip
     out = show(server, capsys, status(firing=(firing,)))
     assert "firing RedlineFaultRate v2: 0.6% [red]of[/] the last" in out
     assert "says prometheus)" in " ".join(out.split())
+    assert "\n  https://w.example/[x]\n" in out, "a rule of somebody's own has a page of its own"
 
 
 def test_what_may_fire_soon_is_told_and_is_not_said_to_fire(

@@ -13,10 +13,12 @@ from monitors.contract import (
     FaultFound,
     Level,
     LineCrossed,
+    MediaRung,
     MilestoneReached,
     RequestFinished,
     ResidencySampled,
     ResidentChanged,
+    SessionClass,
 )
 from monitors.labels import (
     Detector,
@@ -235,6 +237,39 @@ def test_health_needs_every_line_that_was_seen_on_either_resident(fold: Evidence
     assert fold.judgement().verdict is Verdict.PASS
 
 
+def test_health_of_a_class_counts_while_both_have_that_class_at_one_level(
+    fold: EvidenceFold,
+) -> None:
+    """Batch may be held worse than the rest, on either resident."""
+    low, batch = Level(media=MediaRung.P160_8K), {"session_class": SessionClass.BATCH}
+    feed(fold, 1, OK, **B)
+    feed(fold, 1, OK, **B, **batch, level=low)
+    feed(fold, 800, OK, **batch)
+    feed(fold, 800, OK, level=low)
+    assert fold.judgement().verdict is Verdict.INCONCLUSIVE
+    feed(fold, 400, OK)
+    feed(fold, 400, OK, **batch, level=low)
+    assert fold.judgement().verdict is Verdict.PASS
+
+
+def test_health_of_a_class_that_b_was_not_seen_to_have_does_not_count(fold: EvidenceFold) -> None:
+    feed(fold, 1, OK, **B)
+    feed(fold, 800, OK, session_class=SessionClass.BATCH)
+    assert fold.judgement().verdict is Verdict.INCONCLUSIVE
+    feed(fold, 60, FAULTED, session_class=SessionClass.BATCH)
+    assert fold.judgement().verdict is Verdict.BREACH, "faults always do"
+
+
+def test_a_journal_of_before_there_were_classes_still_loads() -> None:
+    saved = msgspec.json.decode(msgspec.json.encode(EvidenceFold(PLAN, WARM_FROM).save()))
+    del saved["stable_apart"]
+    state = msgspec.convert(saved, FoldState)
+    assert EvidenceFold.restore(PLAN, state).save() == state
+    told = msgspec.json.decode(msgspec.json.encode(entry(OK)))
+    del told["session_class"]
+    assert msgspec.convert(told, Evidence).session_class is SessionClass.INTERACTIVE
+
+
 def test_a_gap_in_the_log_takes_back_health_but_no_blame(fold: EvidenceFold) -> None:
     feed(fold, 800, OK)
     fold.missed_some()
@@ -264,7 +299,13 @@ def test_requests_that_never_end_do_not_pile_up_over_gateways(fold: EvidenceFold
 
 bodies = st.sampled_from([HARD, FAULTED, OK, reached(0.1), reached(0.5), crossed(0.25)])
 steps = st.lists(
-    st.tuples(bodies, st.integers(0, 6), st.sampled_from([0.0, 1.0, 9.0]), st.booleans()),
+    st.tuples(
+        bodies,
+        st.integers(0, 6),
+        st.sampled_from([0.0, 1.0, 9.0]),
+        st.booleans(),
+        st.sampled_from(SessionClass),
+    ),
     max_size=40,
 )
 
@@ -272,12 +313,12 @@ steps = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(steps=steps, cut=st.integers(0, 40))
 def test_a_fold_saved_to_bytes_between_any_two_entries_goes_on_the_same(
-    steps: list[tuple[EvidenceBody, int, float, bool]], cut: int
+    steps: list[tuple[EvidenceBody, int, float, bool, SessionClass]], cut: int
 ) -> None:
-    walls = list(itertools.accumulate(wait for _, _, wait, _ in steps))
+    walls = list(itertools.accumulate(wait for _, _, wait, *_ in steps))
     entries = [
-        entry(body, f"r{number}", wall=wall, **(B if on_b else {}))
-        for (body, number, _, on_b), wall in zip(steps, walls, strict=True)
+        entry(body, f"r{number}", wall=wall, session_class=asked, **(B if on_b else {}))
+        for (body, number, _, on_b, asked), wall in zip(steps, walls, strict=True)
     ]
     whole, first = EvidenceFold(PLAN, WARM_FROM), EvidenceFold(PLAN, WARM_FROM)
     for each in (whole, first):

@@ -1,5 +1,7 @@
 """Levels whatever comes and when: leases, renewals, latencies, late orders, and two leaders."""
 
+from dataclasses import dataclass
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,7 @@ from monitors.contract import (
 )
 from monitors.redlines import RedLines
 from monitors.rungs import shown
-from runtime.levels import Levels, OperationReused
+from runtime.levels import Levels, OperationReused, OrderLate
 
 LINES = RedLines()
 LINE_S, DWELL_S = LINES.latency.degrade_s, LINES.ladder.dwell_s
@@ -34,6 +36,15 @@ rungs = st.builds(
 latencies = st.one_of(st.none(), st.floats(0.0, 1.0), st.just(float("inf")))
 
 
+@dataclass(frozen=True)
+class Sent:
+    """An order of a leader, in short."""
+
+    sequence: int
+    media: MediaRung
+    classes: tuple[SessionClass, ...]
+
+
 class World:
     """A resident's levels on a clock that only moves when told."""
 
@@ -47,6 +58,16 @@ class World:
             "level": level, "lease_s": 120.0, "actor": "test", "reason": "test",
         }  # fmt: skip
         return self.levels.order(LadderOrder(**{**given, **more}))
+
+    def deliver(self, sent: Sent) -> bool:
+        """Whether it was taken."""
+        name = f"{sent.sequence} {sent.media} {sent.classes}"
+        level = Level(media=sent.media)
+        try:
+            self.order(level, name, classes=sent.classes, sequence=sent.sequence)
+        except OrderLate:
+            return False
+        return True
 
     def level(self, session_class: SessionClass = INTERACTIVE) -> Level:
         return self.levels.of("b", session_class)
@@ -132,14 +153,35 @@ def test_a_repeated_operation_renews_its_lease_and_changes_nothing() -> None:
     assert not world.levels.recover("b", 0.1)
 
 
-def test_an_operation_that_was_replaced_comes_too_late() -> None:
-    """An order that a network held back must not undo the one after it."""
+def test_an_order_that_is_older_comes_too_late_for_every_class_it_names() -> None:
+    """An order that a network held back, for the first time or again, must not undo a newer one."""
     world = World()
-    world.order(WORST, "first")
-    world.order(Level(), "second")
-    assert not world.order(WORST, "first")
+    world.order(Level(), "second", sequence=2, classes=(BATCH,))
+    with pytest.raises(OrderLate, match="order 1 is too late: batch sessions are held by 2"):
+        world.order(WORST, "first", sequence=1)
+    assert world.levels.is_full("b")
+    assert world.order(WORST, "first", sequence=1, leader=2), "another leader counts anew"
+
+
+def test_a_late_order_does_not_lock_the_right_one_out() -> None:
+    """One order is current for interactive sessions still, a newer one holds the batch."""
+    world, held = World(), Level(media=MediaRung.P160_8K)
+    world.order(Level(), "both", sequence=1)
+    world.order(held, "batch", sequence=2, classes=(BATCH,))
+    with pytest.raises(OrderLate):
+        world.order(Level(), "both", sequence=1)
+    for _ in range(3):
+        world.order(held, "batch", sequence=2, classes=(BATCH,))
+        assert (world.level(), world.level(BATCH)) == (Level(), held)
+
+
+def test_an_order_by_hand_holds_at_once_and_until_the_leaders_next() -> None:
+    world = World()
+    world.order(Level(), "ladder", sequence=7)
+    assert world.order(WORST, "by hand")
+    assert world.level() == WORST
+    assert world.order(Level(), "ladder", sequence=7), "a control plane that is back renews it"
     assert world.level() == Level()
-    assert world.order(WORST, "first", leader=2), "another leader counts anew"
 
 
 def test_an_operation_id_means_one_level() -> None:
@@ -150,18 +192,33 @@ def test_an_operation_id_means_one_level() -> None:
     assert world.level() == WORST
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 500), max_size=200))
-def test_however_many_operations_there_were_the_newest_holds(names: list[int]) -> None:
-    world, newest = World(), -1
-    for name in names:
-        level = WORST if name % 2 else Level()
-        if name > newest:
-            world.order(level, f"op-{name}")
-            newest = name
-        elif name == newest:
-            assert not world.order(level, f"op-{name}")
-        assert newest < 0 or world.level() == (WORST if newest % 2 else Level())
+# ---------------------------------------------------------------- orders that come anyhow
+apart = st.fixed_dictionaries({each: st.sampled_from(MediaRung) for each in ALL_CLASSES})
+
+
+def orders_of(wanted: list[dict[SessionClass, MediaRung]]) -> list[Sent]:
+    """What a leader that wants this in turn sends: sessions that share a level share an order."""
+    return [
+        Sent(sequence, media, tuple(each for each in ALL_CLASSES if now[each] is media))
+        for sequence, now in enumerate(wanted)
+        for media in sorted(set(now.values()))
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(wanted=st.lists(apart, min_size=1, max_size=6), data=st.data())
+def test_whatever_is_late_doubled_reordered_or_lost_the_newest_holds(
+    wanted: list[dict[SessionClass, MediaRung]], data: st.DataObject
+) -> None:
+    world, sent, newest = World(), orders_of(wanted), wanted[-1]
+    anyhow = st.lists(st.sampled_from(sent), max_size=20)
+    for each in data.draw(anyhow):
+        world.deliver(each)
+    for each in data.draw(st.permutations([o for o in sent if o.sequence == len(wanted) - 1])):
+        assert world.deliver(each), "the right level is locked out"
+    for each in data.draw(anyhow):
+        world.deliver(each)
+        assert {name: world.level(name).media for name in ALL_CLASSES} == newest
 
 
 # ---------------------------------------------------------------- session classes
