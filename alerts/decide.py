@@ -8,7 +8,7 @@ from alerts import forecast
 from alerts.firing import Firing
 from alerts.forecast import Forecast, History, Load
 from alerts.ladder import Ladder, Measured, Mode, Move, Stair
-from alerts.parts import ACTION_OF, RUNGS, Part, kin
+from alerts.parts import ACTION_OF, RUNGS, Part
 from monitors.contract import MediaRung
 from monitors.redlines import LadderLines, RedLines
 
@@ -102,7 +102,7 @@ def _moves(
     for part in reversed(Part):
         if not ladder.stairs[part].rung or holds(ladder, part, history, now, lines):
             continue
-        if not any(move.part in kin(part) for move in moves):
+        if not any(move.part in ladder.kin(part) for move in moves):
             moves.append(_easing(ladder, part, history, now, lines))
     return tuple(moves)
 
@@ -154,11 +154,11 @@ def holds(
 ) -> tuple[Hold, ...]:
     """All that keeps a part from being given back a rung; nothing: it may be."""
     stair, budget = ladder.stairs[part], lines.ladder.moves_per_hour
-    family = [ladder.stairs[each] for each in kin(part)]
+    family = [ladder.stairs[each] for each in ladder.kin(part)]
     # What a human holds comes back when they let go: milder parts do not wait for that.
     harsher = [
         ladder.stairs[each]
-        for each in kin(part)
+        for each in ladder.kin(part)
         if _is_harsher(each, part) and not ladder.is_held(each, now)
     ]
     quiet = now - max(each.fired_at for each in family)
@@ -202,6 +202,9 @@ def foresee(ladder: Ladder, part: Part, history: History, now: float, lines: Red
             ratio = stair.ratio(lines.ladder)
             return forecast.of_p99(forecast.p99_ahead(load, ratio, peak), lines)
         case Part.ADMISSION:
+            memory = forecast.of_memory(forecast.live_gb_at(history.newest, peak), lines)
+            if ladder.limited_for_memory and memory.crosses:
+                return memory
             return forecast.of_p99(forecast.p99_ahead(load, 1.0, peak), lines)
         case Part.SHED:
             return forecast.of_busy(forecast.busy_ahead(load, peak), lines)
@@ -212,7 +215,7 @@ def foresee(ladder: Ladder, part: Part, history: History, now: float, lines: Red
 def _tells(ladder: Ladder, part: Part, history: History, lines: RedLines) -> bool:
     """Whether the newest look is of the present rungs alone: its window began after the last
     move, and after the alerts had gone."""
-    family = [ladder.stairs[each] for each in kin(part)]
+    family = [ladder.stairs[each] for each in ladder.kin(part)]
     changed = max(max(s.fired_at, s.moved_at or s.fired_at) for s in family)
     return history.at is not None and history.at - changed >= lines.latency.window_s
 
@@ -221,7 +224,7 @@ def _easing(ladder: Ladder, part: Part, history: History, now: float, lines: Red
     stair = ladder.stairs[part]
     ahead = foresee(ladder, part, history, now, lines)
     why = "to test the forecast:" if ahead.crosses else "then expected:"
-    quiet_s = now - max(ladder.stairs[each].fired_at for each in kin(part))
+    quiet_s = now - max(ladder.stairs[each].fired_at for each in ladder.kin(part))
     return Move(
         at=now,
         version=ladder.version,

@@ -127,6 +127,14 @@ def busy_ahead(load: Load, peak_per_s: float | None) -> float | None:
     return load.busy_share * max(1.0, (peak_per_s or 0.0) / load.per_s)
 
 
+def live_gb_at(load: Load, peak_per_s: float | None) -> float | None:
+    """Live KV at the load of the peak, GB, in the format that it has now: as KV comes back after
+    admission, it is asked for itself then."""
+    if load.live_gb is None or not load.per_s:
+        return load.live_gb
+    return load.live_gb * max(1.0, (peak_per_s or 0.0) / load.per_s)
+
+
 def live_gb_ahead(load: Load) -> float | None:
     """Live KV once it is native again, GB; at least what it is now, where the engine does not say
     how much of it is quantised."""

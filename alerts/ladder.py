@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from alerts.forecast import Load, assumed_ratio
 from alerts.overrides import Override, OverrideEnded
-from alerts.parts import Part, level_at
-from monitors.contract import Level, MediaRung, SessionClass, Wire
+from alerts.parts import Part, kin, level_at
+from monitors.contract import KvRung, Level, MediaRung, SessionClass, Wire
 from monitors.redlines import MOST_MOVES, LadderLines
 
 LADDER = "ladder"  # who acts where no human does
@@ -128,12 +128,14 @@ class Stair:
 @dataclass(frozen=True)
 class Ladder:
     """One version's stairs. Everything but what was seen (`fired_at`, `crossed_at`) is a fold over
-    journalled events, of which there were `events`."""
+    journalled events, of which there were `events`. `limited_for_memory`: when admission was
+    limited last, KV had no rung left."""
 
     version: str
     stairs: dict[Part, Stair]
     override: Override | None = None
     events: int = 0
+    limited_for_memory: bool = False
 
     @property
     def level(self) -> Level:
@@ -146,6 +148,15 @@ class Ladder:
         if self.override is not None:
             rungs = self.override.over(rungs, session_class, now)
         return level_at(rungs)
+
+    def kin(self, part: Part) -> tuple[Part, ...]:
+        """The parts that answer to what `part` answers to, itself among them. Admission that was
+        limited for memory answers to that as well."""
+        match part:
+            case Part.KV | Part.ADMISSION if self.limited_for_memory:
+                return tuple(dict.fromkeys((*kin(part), Part.KV, Part.ADMISSION)))
+            case _:
+                return kin(part)
 
     def last_moved(self) -> Stair:
         """The stair that moved last."""
@@ -162,9 +173,7 @@ class Ladder:
         changed = replace(self, events=self.events + 1)
         match event:
             case Move():
-                return changed.with_stairs(
-                    {event.part: self.stairs[event.part].moved(event, lines)}
-                )
+                return changed._moved(event, lines)
             case Override():
                 held = event.parts.items() if event.is_for_all else ()
                 stairs = {part: self.stairs[part].held(rung, event) for part, rung in held}
@@ -175,6 +184,14 @@ class Ladder:
                 media = self.stairs[Part.MEDIA]
                 ratios = {**media.ratios, event.rung: event.ratio}
                 return changed.with_stairs({Part.MEDIA: replace(media, ratios=ratios, left=None)})
+
+    def _moved(self, move: Move, lines: LadderLines) -> "Ladder":
+        stair = self.stairs[move.part]
+        changed = self.with_stairs({move.part: stair.moved(move, lines)})
+        if move.part is Part.ADMISSION and move.rung > stair.rung:
+            for_memory = self.stairs[Part.KV].rung == max(KvRung)
+            return replace(changed, limited_for_memory=for_memory)
+        return changed
 
     def with_stairs(self, stairs: Mapping[Part, Stair]) -> "Ladder":
         """With these in place of theirs."""

@@ -3,7 +3,7 @@
 from alerts.decide import foresee, holds
 from alerts.forecast import History
 from alerts.ladder import Ladder
-from alerts.parts import Part, kin
+from alerts.parts import Part
 from monitors.contract import ALL_CLASSES, Name, SessionClass
 from monitors.redlines import RedLines
 from redline.control.ladder_api import LadderStatus, PartStatus
@@ -44,6 +44,6 @@ def _part(ladder: Ladder, part: Part, history: History, now: float, lines: RedLi
 
 
 def _dwell_left(ladder: Ladder, part: Part, now: float) -> float:
-    family = [ladder.stairs[each] for each in kin(part)]
+    family = [ladder.stairs[each] for each in ladder.kin(part)]
     last = max(max(each.fired_at, each.moved_at or each.fired_at) for each in family)
     return max(0.0, last + ladder.stairs[part].dwell_s - now)
