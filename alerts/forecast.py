@@ -9,8 +9,8 @@ from monitors.latency_table import LatencyRow
 from monitors.redlines import LadderLines, RedLines
 from monitors.tables import Lines, Tables
 
-SPAN_S = 10.0  # of a busy hour, the highest load of each such span is remembered
-_HOUR_S = 3600.0
+SPAN_S = 10.0  # of each such span, no more than the highest load is remembered
+_MOST_S = 86_400.0  # that a load is remembered
 _WIDE = 16 / 9
 # Of a request's work, what grows with its pixels; only where the worsening could not be measured.
 _PIXELS_SHARE = 0.5
@@ -82,26 +82,29 @@ def _p99(row: LatencyRow, lines: Lines) -> float | None:
 # ---------------------------------------------------------------- what was
 @dataclass(frozen=True)
 class History:
-    """The loads of a version: the newest, and the highest of each span of the last hour."""
+    """The loads of a version: the newest, and those that no later one has come up to."""
 
     at: float | None = None
     newest: Load = field(default_factory=Load)
-    peaks: tuple[tuple[float, float], ...] = ()  # (wall seconds, requests a second)
+    peaks: tuple[tuple[float, float], ...] = ()  # (wall seconds, requests a second), ever lower
 
-    def noted(self, at: float, load: Load, keep_s: float = _HOUR_S) -> "History":
+    def noted(self, at: float, load: Load, keep_s: float) -> "History":
         """With one more look. What lies ahead of it is forgotten: the clock was set back."""
         peaks = tuple(peak for peak in self.peaks if at - keep_s < peak[0] <= at)
         if load.per_s:
-            last = peaks[-1] if peaks and at - peaks[-1][0] < SPAN_S else None
-            if last is None:
+            peaks = tuple(peak for peak in peaks if peak[1] > load.per_s)
+            if not peaks or at - peaks[-1][0] >= SPAN_S:
                 peaks = (*peaks, (at, load.per_s))
-            elif load.per_s > last[1]:
-                peaks = (*peaks[:-1], (last[0], load.per_s))
         return History(at=at, newest=load, peaks=peaks)
 
     def peak(self, now: float, memory_s: float) -> float | None:
         """The most requests a second of the last `memory_s`."""
         return max((per_s for at, per_s in self.peaks if now - at <= memory_s), default=None)
+
+
+def kept_s(lines: LadderLines) -> float:
+    """How long a load must be remembered for the most patient ladder, seconds; a day at most."""
+    return min(lines.memory_s * lines.max_dwell_s / lines.dwell_s, _MOST_S)
 
 
 # ---------------------------------------------------------------- what will be

@@ -27,7 +27,7 @@ import numpy as np
 from alerts.decide import decide
 from alerts.evaluator import Evaluator
 from alerts.firing import Firing
-from alerts.forecast import History, load_of
+from alerts.forecast import History, kept_s, load_of
 from alerts.ladder import rebuild
 from alerts.policy import make
 from bench.board import Figure, options, show
@@ -184,7 +184,7 @@ class WithForecast:
     def rung(self, firing: Firings, tables: Tables, busy_share: float) -> MediaRung:
         """One tick."""
         load = load_of(VERSION, tables, LINES.latency.min_count, busy_share=busy_share)
-        self._history = self._history.noted(tables.wall, load)
+        self._history = self._history.noted(tables.wall, load, kept_s(LINES.ladder))
         decision = decide(self._ladder, firing, self._history, tables.wall, LINES)
         self._ladder = decision.ladder
         return self._ladder.level.media

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from alerts.decide import decide
 from alerts.firing import Firing
-from alerts.forecast import History, Load, load_of
+from alerts.forecast import History, Load, kept_s, load_of
 from alerts.ladder import LADDER, Event, Ladder, Mode, Move, Peak, rebuild
 from alerts.overrides import Override, OverrideEnded, OverrideError, check
 from alerts.parts import Part
@@ -60,6 +60,7 @@ class LadderKeeper:
         self._writing = asyncio.Lock()
         self._dataplane = dataplane
         self._lines = lines
+        self._keep_s = kept_s(lines.ladder)
         self._on_move = on_move
         self._clock = clock
         self._wall = wall
@@ -182,7 +183,7 @@ class LadderKeeper:
             native_bytes=resident.live_native_bytes,
         )
         history = self._history(resident.version)
-        self._histories[resident.version] = history.noted(self._wall(), load)
+        self._histories[resident.version] = history.noted(self._wall(), load, self._keep_s)
         await self._note_peak(resident.version, load.per_s, self._wall())
 
     async def _note_peak(self, version: str, per_s: float | None, now: float) -> None:
@@ -275,9 +276,9 @@ class LadderKeeper:
             if event.version != version:
                 continue
             if isinstance(event, Move):
-                history = history.noted(event.at, event.seen)
+                history = history.noted(event.at, event.seen, self._keep_s)
             elif isinstance(event, Peak):
-                history = history.noted(event.at, Load(per_s=event.per_s))
+                history = history.noted(event.at, Load(per_s=event.per_s), self._keep_s)
         return history
 
     def _version(self, resident: str) -> str:

@@ -47,6 +47,17 @@ def test_a_peak_is_remembered_while_its_trough_lasts() -> None:
     assert run.level.media is MediaRung.FULL
 
 
+def test_a_memory_longer_than_an_hour_is_kept_as_long() -> None:
+    ladder = LINES.ladder.model_copy(update={"memory_s": 7_200.0, "trust_s": 86_400.0})
+    run = Run(lines=LINES.model_copy(update={"ladder": ladder}))
+    run.load = Load(p99_s=0.5, busy_share=0.95, per_s=40.0)
+    run.for_s(10, LATENCY)
+    run.load = CALM
+    run.for_s(7_200.0 - 60.0)
+    assert run.level.media is MediaRung.P360_8K
+    assert run.for_s(60.0 + DWELL_S).level.media is MediaRung.FULL
+
+
 def test_a_slow_engine_that_is_mended_is_not_held_by_its_bad_time() -> None:
     """As many requests as before, and none too much for it: only the dwell holds."""
     run = Run(load=Load(p99_s=2.0, busy_share=0.9, per_s=10.0)).for_s(30, LATENCY)
