@@ -28,11 +28,13 @@ class Hold(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now. Journal `measured` and `moves`, then keep `ladder` and order its levels.
+    """What to do now. Keep `seen`, and fold `measured` and `moves` into it as they are journalled:
+    that makes `ladder`, whose levels are ordered.
 
     In a dry run `moves` are what would have been done, and `ladder` stays where it is.
     """
 
+    seen: Ladder
     ladder: Ladder
     moves: tuple[Move, ...] = ()
     measured: Measured | None = None
@@ -58,16 +60,15 @@ def decide(
     noted = _seen(ladder, None if was_away else alerts, now)
     seen = _foreseen(noted, history, now, lines)
     if alerts is None or mode is Mode.FROZEN:
-        return Decision(seen)
+        return Decision(seen, seen)
     measured = _measured(seen, history, now, lines)
-    if measured is not None:
-        seen = seen.after(measured, lines.ladder)
-    moves = _moves(seen, alerts, history, now, lines)
+    after = seen if measured is None else seen.after(measured, lines.ladder)
+    moves = _moves(after, alerts, history, now, lines)
     if mode is Mode.DRY_RUN:
-        return Decision(seen, moves, measured, dry_run=True)
+        return Decision(seen, after, moves, measured, dry_run=True)
     for move in moves:
-        seen = seen.after(move, lines.ladder)
-    return Decision(seen, moves, measured)
+        after = after.after(move, lines.ladder)
+    return Decision(seen, after, moves, measured)
 
 
 def _seen(ladder: Ladder, alerts: list[Firing] | None, now: float) -> Ladder:

@@ -1,7 +1,7 @@
 """What is to be expected one rung better, from what a version's tables and engine tell (ADR 31)."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from monitors.cache_table import GB
 from monitors.contract import MediaRung, Wire
@@ -96,6 +96,14 @@ class History:
             if not peaks or at - peaks[-1][0] >= SPAN_S:
                 peaks = (*peaks, (at, load.per_s))
         return History(at=at, newest=load, peaks=peaks)
+
+    def knowing(self, at: float, per_s: float, keep_s: float) -> "History":
+        """With a load that was so at a time, in whatever order such are told."""
+        if any(when >= at and other >= per_s for when, other in self.peaks):
+            return self
+        kept = (peak for peak in self.peaks if at - keep_s < peak[0])
+        others = [peak for peak in kept if peak[0] > at or peak[1] > per_s]
+        return replace(self, peaks=tuple(sorted((*others, (at, per_s)))))
 
     def peak(self, now: float, memory_s: float) -> float | None:
         """The most requests a second of the last `memory_s`."""

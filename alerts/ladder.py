@@ -46,8 +46,8 @@ class Measured(Wire, frozen=True):
 
 
 class Peak(Wire, frozen=True):
-    """The load that a rung has to be given back to, in requests a second: the memory of it outlives
-    the process. It changes no stair."""
+    """A load that a rung has to be given back to, in requests a second, and when it was so: the
+    memory of it outlives the process. It changes no stair."""
 
     at: float
     version: str
@@ -126,6 +126,16 @@ class Stair:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """Who took a part to where it is, when, and why. `at` is minus infinity where nobody did."""
+
+    at: float
+    actor: str
+    reason: str
+    evidence: str = ""
+
+
+@dataclass(frozen=True)
 class Ladder:
     """One version's stairs. Everything but what was seen (`fired_at`, `crossed_at`) is a fold over
     journalled events, of which there were `events`. `limited_for_memory`: when admission was
@@ -158,9 +168,10 @@ class Ladder:
             case _:
                 return kin(part)
 
-    def last_moved(self) -> Stair:
-        """The stair that moved last."""
-        return max(self.stairs.values(), key=lambda stair: stair.moved_at or 0.0)
+    def cause(self, parts: Iterable[Part], session_class: SessionClass, now: float) -> Cause:
+        """What moved one of these parts of a class's level last."""
+        causes = [self._cause(part, session_class, now) for part in parts]
+        return max(causes, key=lambda cause: cause.at)
 
     def is_held(self, part: Part, now: float) -> bool:
         """Whether a human holds this part where it is."""
@@ -184,6 +195,13 @@ class Ladder:
                 media = self.stairs[Part.MEDIA]
                 ratios = {**media.ratios, event.rung: event.ratio}
                 return changed.with_stairs({Part.MEDIA: replace(media, ratios=ratios, left=None)})
+
+    def _cause(self, part: Part, session_class: SessionClass, now: float) -> Cause:
+        stair, hand = self.stairs[part], self.override
+        if hand is not None and hand.moves(part, stair.rung, session_class, now):
+            return Cause(hand.at, hand.actor, hand.reason)
+        at = -math.inf if stair.moved_at is None else stair.moved_at
+        return Cause(at, LADDER, stair.why or "full fidelity", stair.evidence)
 
     def _moved(self, move: Move, lines: LadderLines) -> "Ladder":
         stair = self.stairs[move.part]

@@ -1,6 +1,7 @@
 """Wire types of the ladder in the control plane's own API: how it stands, and orders by hand."""
 
 from alerts.decide import Hold
+from alerts.ladder import Move
 from alerts.overrides import Override
 from alerts.parts import Part
 from monitors.contract import Level, Name, SessionClass, Wire
@@ -24,7 +25,8 @@ class PartStatus(Wire, frozen=True):
 
 class LadderStatus(Wire, frozen=True):
     """The ladder of a resident's version: what is wanted of interactive sessions, of classes
-    apart from them, and why. `override`: what a human holds, and until when."""
+    apart from them, and why. `override`: what a human holds, and until when; `would`: what is only
+    not done because it is a dry run."""
 
     resident: Name
     version: str
@@ -32,6 +34,7 @@ class LadderStatus(Wire, frozen=True):
     apart: dict[SessionClass, Level]
     parts: tuple[PartStatus, ...]
     override: Override | None
+    would: tuple[Move, ...] = ()
 
 
 class HoldOrder(Wire, frozen=True):

@@ -7,13 +7,13 @@ from alerts.parts import Part
 from monitors.contract import ALL_CLASSES, Name, SessionClass
 from monitors.redlines import RedLines
 from redline.control.ladder_api import LadderStatus, PartStatus
+from redline.control.ladder_book import Book
 from redline.control.ladder_events import rung_word
 
 
-def view(
-    resident: Name, ladder: Ladder, history: History, now: float, lines: RedLines
-) -> LadderStatus:
+def view(resident: Name, book: Book, now: float, lines: RedLines) -> LadderStatus:
     """The ladder of a resident's version at `now` (wall seconds)."""
+    ladder = book.ladder
     wanted = {each: ladder.level_of(each, now) for each in ALL_CLASSES}
     level = wanted[SessionClass.INTERACTIVE]
     held = ladder.override
@@ -22,8 +22,9 @@ def view(
         version=ladder.version,
         level=level,
         apart={each: other for each, other in wanted.items() if other != level},
-        parts=tuple(_part(ladder, part, history, now, lines) for part in Part),
+        parts=tuple(_part(ladder, part, book.history, now, lines) for part in Part),
         override=held if held is not None and now < held.until else None,
+        would=book.would,
     )
 
 

@@ -66,8 +66,8 @@ class Disk:
             raise JournalUnwritable("the disk is full: free some space")
         self._entries.append(
             Entry(
-                id=len(self._entries), wall=0.0, leader_epoch=leader_epoch, actor=actor, kind=kind,
-                body=msgspec.Raw(msgspec.json.encode(body)),
+                id=len(self._entries) + 1, wall=0.0, leader_epoch=leader_epoch, actor=actor,
+                kind=kind, body=msgspec.Raw(msgspec.json.encode(body)),
             )
         )  # fmt: skip
         self._points.at()
@@ -76,8 +76,9 @@ class Disk:
     def last(self, kind: str) -> Entry | None:
         return next((entry for entry in reversed(self._entries) if entry.kind == kind), None)
 
-    def read(self, kinds: Sequence[str], limit: int | None) -> list[Entry]:
-        return [entry for entry in self._entries if entry.kind in kinds]
+    def read(self, after: int, kinds: Sequence[str], limit: int) -> list[Entry]:
+        later = [entry for entry in self._entries[after:] if entry.kind in kinds]
+        return later[:limit]
 
 
 class DataPlane(SimDataPlane):
