@@ -196,8 +196,8 @@ def foresee(ladder: Ladder, part: Part, history: History, now: float, lines: Red
     A wrong guess costs one relapse, which the alert undoes and which doubles the dwell.
     """
     stair = ladder.stairs[part]
-    load = history.newest if _tells(ladder, part, history, lines) else Load()
-    peak = history.peak(now, lines.ladder.memory_s * stair.patience(lines.ladder))
+    memory_s = lines.ladder.memory_s * stair.patience(lines.ladder)
+    load, peak = _telling(ladder, part, history, now, lines, memory_s), history.peak(now, memory_s)
     match part:
         case Part.MEDIA:
             ratio = stair.ratio(lines.ladder)
@@ -213,12 +213,21 @@ def foresee(ladder: Ladder, part: Part, history: History, now: float, lines: Red
             return forecast.of_memory(forecast.live_gb_ahead(history.newest), lines)
 
 
-def _tells(ladder: Ladder, part: Part, history: History, lines: RedLines) -> bool:
-    """Whether the newest look is of the present rungs alone: its window began after the last
-    move, and after the alerts had gone."""
+def _telling(
+    ladder: Ladder, part: Part, history: History, now: float, lines: RedLines, memory_s: float
+) -> Load:
+    """The newest look that is of the present rungs alone: its window began after the last move, and
+    after the alerts had gone. Of too few requests to tell, what was told last stands for as long as
+    a load is remembered; of none, nothing is known."""
     family = [ladder.stairs[each] for each in ladder.kin(part)]
     changed = max(max(s.fired_at, s.moved_at or s.fired_at) for s in family)
-    return history.at is not None and history.at - changed >= lines.latency.window_s
+    first = changed + lines.latency.window_s
+    if history.at is None or history.at < first:
+        return Load()
+    is_few = history.newest.p99_s is None and bool(history.newest.per_s)
+    if is_few and history.told_at is not None and first <= history.told_at <= now:
+        return history.told if now - history.told_at <= memory_s else history.newest
+    return history.newest
 
 
 def _easing(ladder: Ladder, part: Part, history: History, now: float, lines: RedLines) -> Move:

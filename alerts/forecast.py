@@ -82,10 +82,13 @@ def _p99(row: LatencyRow, lines: Lines) -> float | None:
 # ---------------------------------------------------------------- what was
 @dataclass(frozen=True)
 class History:
-    """The loads of a version: the newest, and those that no later one has come up to."""
+    """The loads of a version: the newest, the newest of enough requests to have a p99 (`told`, at
+    `told_at`), and those that no later one has come up to."""
 
     at: float | None = None
     newest: Load = field(default_factory=Load)
+    told_at: float | None = None
+    told: Load = field(default_factory=Load)
     peaks: tuple[tuple[float, float], ...] = ()  # (wall seconds, requests a second), ever lower
 
     def noted(self, at: float, load: Load, keep_s: float) -> "History":
@@ -95,7 +98,8 @@ class History:
             peaks = tuple(peak for peak in peaks if peak[1] > load.per_s)
             if not peaks or at - peaks[-1][0] >= SPAN_S:
                 peaks = (*peaks, (at, load.per_s))
-        return History(at=at, newest=load, peaks=peaks)
+        noted = replace(self, at=at, newest=load, peaks=peaks)
+        return noted if load.p99_s is None else replace(noted, told_at=at, told=load)
 
     def knowing(self, at: float, per_s: float, keep_s: float) -> "History":
         """With a load that was so at a time, in whatever order such are told."""

@@ -58,6 +58,26 @@ def test_a_memory_longer_than_an_hour_is_kept_as_long() -> None:
     assert run.for_s(60.0 + DWELL_S).level.media is MediaRung.FULL
 
 
+FEW = Load(busy_share=0.1, per_s=1.0)
+
+
+def test_in_a_trough_of_too_few_requests_what_was_told_last_stands() -> None:
+    run = Run(load=Load(p99_s=0.5, busy_share=0.5, per_s=5.0)).tick(LATENCY)
+    run.load = Load(p99_s=0.3, busy_share=0.3, per_s=5.0)
+    run.for_s(2 * LINES.latency.window_s)
+    run.load = FEW
+    run.for_s(LINES.ladder.memory_s - DWELL_S)
+    assert run.level.media is MediaRung.P360_8K
+    assert run.held_by(Part.MEDIA) == (Hold.FORECAST,)
+    assert run.for_s(3 * DWELL_S).level.media is MediaRung.FULL, "a load is remembered no longer"
+
+
+def test_what_was_told_before_the_alerts_had_gone_does_not_stand() -> None:
+    run = Run(load=Load(p99_s=0.5, busy_share=0.5, per_s=5.0)).for_s(30, LATENCY)
+    run.load = FEW
+    assert run.for_s(DWELL_S + 1).level.media is MediaRung.FULL
+
+
 def test_a_slow_engine_that_is_mended_is_not_held_by_its_bad_time() -> None:
     """As many requests as before, and none too much for it: only the dwell holds."""
     run = Run(load=Load(p99_s=2.0, busy_share=0.9, per_s=10.0)).for_s(30, LATENCY)
