@@ -22,7 +22,7 @@ from alerts.forecast import History, kept_s, load_of
 from alerts.ladder import rebuild
 from alerts.policy import make
 from bench.board import Figure, options, show
-from bench.ladder_load import HARD, LINES, SPARSE, SWINGS, VERSION, Server, Swing
+from bench.ladder_load import HARD, LINES, ONCE, SPARSE, SWINGS, VERSION, Server, Swing
 from monitors.contract import MediaRung
 from monitors.labels import Action
 from monitors.latency_table import LatencyRow
@@ -119,6 +119,7 @@ RULES: dict[str, type[WithForecast] | type[Peer]] = {
     "dead band": DeadBand,
     "latch": Latch,
 }
+OURS, *PEERS = RULES
 
 
 # ---------------------------------------------------------------- hours
@@ -169,9 +170,9 @@ class Size:
     hours: int
 
 
-FULL = Size(SWINGS, seeds=4, hours=6)
-QUICK = Size((SWINGS[1], HARD, SPARSE), seeds=2, hours=2)
-_T = {2: 12.706, 4: 3.182}  # Student's, for 95 % of the mean of so many
+FULL = Size(SWINGS, seeds=3, hours=6)
+QUICK = Size((ONCE, HARD, SPARSE), seeds=2, hours=3)
+_T = {2: 12.706, 3: 4.303}  # Student's, for 95 % of the mean of so many
 
 
 @dataclass(frozen=True)
@@ -196,8 +197,8 @@ Found = dict[tuple[str, str], list[list[Hour]]]
 
 
 def figures(quick: bool) -> list[Figure]:
-    """Means over the hours, of all swings together, of the worst one and of the sparse one, and the
-    worst hour of all; an interval is over seeds."""
+    """Means over the hours: of all swings together, of the worst one, and of two by themselves; and
+    the worst hour of all. An interval is over seeds."""
     size = QUICK if quick else FULL
     found: Found = {
         (name, swing.name): [replay(swing, rule(), seed, size.hours) for seed in range(size.seeds)]
@@ -207,29 +208,28 @@ def figures(quick: bool) -> list[Figure]:
     ours = [figure for measure in MEASURES for figure in _ours(measure, found, size)]
     peers = [
         _figure(f"{measure.name}, {rule}", _all(measure, rule, found, size), measure.unit)
-        for rule in list(RULES)[1:]
+        for rule in PEERS
         for measure in MEASURES
     ]
     return ours + peers
 
 
 def _ours(measure: Measure, found: Found, size: Size) -> Iterator[Figure]:
-    rule = next(iter(RULES))
-    name, asked = f"{measure.name}, {rule}", measure.target
-    peer = "; ".join(
-        f"{other} {mean(_all(measure, other, found, size)):.3g}" for other in list(RULES)[1:]
-    )
-    yield _figure(
-        f"{name}, all swings", _all(measure, rule, found, size), measure.unit, asked, peer
-    )
-    by_swing = {swing.name: _of(measure, found[rule, swing.name]) for swing in size.swings}
+    name, asked = f"{measure.name}, {OURS}", measure.target
+
+    def told(what: str, read: Callable[[str], list[float]]) -> Figure:
+        peer = "; ".join(f"{other} {mean(read(other)):.3g}" for other in PEERS)
+        return _figure(f"{name}, {what}", read(OURS), measure.unit, asked, peer)
+
+    yield told("all swings", lambda rule: _all(measure, rule, found, size))
+    by_swing = {swing.name: _of(measure, found[OURS, swing.name]) for swing in size.swings}
     worst = max(by_swing, key=lambda name: measure.sign * mean(by_swing[name]))
-    yield _figure(f"{name}, worst ({worst})", by_swing[worst], measure.unit, asked)
-    yield _figure(f"{name}, {SPARSE.name}", by_swing[SPARSE.name], measure.unit, asked)
+    for what, swing in ((f"worst ({worst})", worst), *((s.name, s.name) for s in (SPARSE, ONCE))):
+        yield told(what, lambda rule, swing=swing: _of(measure, found[rule, swing]))
     hours = [
         (measure.read(hour), swing.name, number)
         for swing in size.swings
-        for seed in found[rule, swing.name]
+        for seed in found[OURS, swing.name]
         for number, hour in enumerate(seed, start=1)
     ]
     value, swing_name, number = max(hours, key=lambda each: measure.sign * each[0])

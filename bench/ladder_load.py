@@ -73,6 +73,7 @@ def once(began_s: float, lasts_s: float, low: float, high: float) -> Rate:
 LOW, HIGH = 30.0, 49.0
 HARD = Swing("sine of 10 minutes, past 360p", sine(600, 45.0, 86.0))
 SPARSE = Swing("sine of 10 minutes, few requests", sine(600, 2.0, 5.5), work_s=0.1)
+ONCE = Swing("one overload of 5 minutes", once(300, 300, 15.0, 70.0))
 SWINGS = (
     Swing("sine of 2 minutes", sine(120, LOW, HIGH)),
     Swing("sine of 10 minutes", sine(600, LOW, HIGH)),
@@ -82,7 +83,7 @@ SWINGS = (
     Swing("step every 20 minutes", square(2400, LOW, HIGH)),
     Swing("noise", noise(LOW, HIGH)),
     Swing("overload of 5 minutes", square(600, LOW, 70.0)),
-    Swing("one overload of 5 minutes", once(300, 300, 15.0, 70.0)),
+    ONCE,
     Swing("sine of 10 minutes, four servers", sine(600, LOW, HIGH), servers=4),
     Swing("sine of 10 minutes, 150 ms fixed", sine(600, LOW, HIGH), fixed_s=0.15),
     HARD,
