@@ -100,6 +100,8 @@ def _moves(
     moves = [
         move for part in Part if (move := _worsening(ladder, part, alerts, history, now, lines))
     ]
+    for move in moves:  # what goes down may be what another part waits for
+        ladder = ladder.after(move, lines.ladder)
     for part in reversed(Part):
         if not ladder.stairs[part].rung or holds(ladder, part, history, now, lines):
             continue

@@ -270,6 +270,11 @@ def test_native_pages_come_back_after_the_admission_that_was_limited_for_memory(
     assert native.at - opened.at == DWELL_S
 
 
+def test_native_pages_do_not_come_back_as_admission_is_limited() -> None:
+    run = Run().tick(CACHE).for_s(DWELL_S - 1).tick(EXHAUSTED)
+    assert run.level == Level(kv=KvRung.INT8, admission=Admission.LIMITED)
+
+
 def test_admission_that_was_limited_for_load_asks_no_pool() -> None:
     run = Run(load=Load(p99_s=0.5, busy_share=0.9, per_s=20.0, live_gb=20.0)).tick(EXHAUSTED)
     run.load = Load(p99_s=0.1, busy_share=0.1, per_s=10.0, live_gb=20.0)
