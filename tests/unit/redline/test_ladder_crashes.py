@@ -49,7 +49,7 @@ LINES = RedLines(
     ),
 )  # fmt: skip
 WORK_S = {MediaRung.FULL: 0.08, MediaRung.P360_8K: 0.05, MediaRung.P160_8K: 0.04}
-LOW, HIGH = 5.0, 15.0  # requests a second: full fidelity bears the one
+LOW, HIGH = 5.0, 12.0  # requests a second: full fidelity bears the one
 BATCH = (SessionClass.BATCH,)
 
 
@@ -166,9 +166,10 @@ class World:
             await action()
 
     async def tick(self, firing: tuple[Firing, ...] | None) -> None:
-        served = self.plane.residents["b"].level.media
-        per_s = HIGH if self.more and served else LOW
-        self.plane.busy_share = WORK_S[served] * per_s
+        served = self.plane.residents["b"].level
+        waits = served.media or served.shed or served.admission
+        per_s = HIGH if self.more and waits else LOW
+        self.plane.busy_share = WORK_S[served.media] * per_s
         observed = await self.plane.observe() if self.plane.reachable else None
         await self.keeper.tick(firing, observed, answered(per_s) if observed else None)
 
@@ -303,6 +304,11 @@ async def test_wherever_it_dies_it_ends_the_same() -> None:
     assert (left[Part.MEDIA], left[Part.KV]) == (0, 2)
     assert ended["ratios"] == {1: pytest.approx(1.6), 2: pytest.approx(1.25)}
     assert ended["peak"] == HIGH
+
+
+async def test_a_rung_waits_for_the_load_that_came_after_it_wherever_it_dies() -> None:
+    ended = await dies_everywhere([Step(Do.NOTHING, (Action.SHED,), more=True), Step(Do.NOTHING)])
+    assert (ended["rungs"][Part.SHED], ended["peak"]) == (1, HIGH)
 
 
 @pytest.mark.slow
