@@ -8,7 +8,7 @@ from alerts import forecast
 from alerts.firing import Firing
 from alerts.forecast import Forecast, History, Load
 from alerts.ladder import Ladder, Measured, Mode, Move, Stair
-from alerts.parts import ACTION_OF, RUNGS, Part, kin
+from alerts.parts import ACTION_OF, RUNGS, Part
 from monitors.contract import MediaRung
 from monitors.redlines import LadderLines, RedLines
 
@@ -28,11 +28,13 @@ class Hold(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now. Journal `measured` and `moves`, then keep `ladder` and order its levels.
+    """What to do now. Keep `seen`, and fold `measured` and `moves` into it as they are journalled:
+    that makes `ladder`, whose levels are ordered.
 
     In a dry run `moves` are what would have been done, and `ladder` stays where it is.
     """
 
+    seen: Ladder
     ladder: Ladder
     moves: tuple[Move, ...] = ()
     measured: Measured | None = None
@@ -58,16 +60,15 @@ def decide(
     noted = _seen(ladder, None if was_away else alerts, now)
     seen = _foreseen(noted, history, now, lines)
     if alerts is None or mode is Mode.FROZEN:
-        return Decision(seen)
+        return Decision(seen, seen)
     measured = _measured(seen, history, now, lines)
-    if measured is not None:
-        seen = seen.after(measured, lines.ladder)
-    moves = _moves(seen, alerts, history, now, lines)
+    after = seen if measured is None else seen.after(measured, lines.ladder)
+    moves = _moves(after, alerts, history, now, lines)
     if mode is Mode.DRY_RUN:
-        return Decision(seen, moves, measured, dry_run=True)
+        return Decision(seen, after, moves, measured, dry_run=True)
     for move in moves:
-        seen = seen.after(move, lines.ladder)
-    return Decision(seen, moves, measured)
+        after = after.after(move, lines.ladder)
+    return Decision(seen, after, moves, measured)
 
 
 def _seen(ladder: Ladder, alerts: list[Firing] | None, now: float) -> Ladder:
@@ -99,10 +100,12 @@ def _moves(
     moves = [
         move for part in Part if (move := _worsening(ladder, part, alerts, history, now, lines))
     ]
+    for move in moves:  # what goes down may be what another part waits for
+        ladder = ladder.after(move, lines.ladder)
     for part in reversed(Part):
         if not ladder.stairs[part].rung or holds(ladder, part, history, now, lines):
             continue
-        if not any(move.part in kin(part) for move in moves):
+        if not any(move.part in ladder.kin(part) for move in moves):
             moves.append(_easing(ladder, part, history, now, lines))
     return tuple(moves)
 
@@ -154,11 +157,11 @@ def holds(
 ) -> tuple[Hold, ...]:
     """All that keeps a part from being given back a rung; nothing: it may be."""
     stair, budget = ladder.stairs[part], lines.ladder.moves_per_hour
-    family = [ladder.stairs[each] for each in kin(part)]
+    family = [ladder.stairs[each] for each in ladder.kin(part)]
     # What a human holds comes back when they let go: milder parts do not wait for that.
     harsher = [
         ladder.stairs[each]
-        for each in kin(part)
+        for each in ladder.kin(part)
         if _is_harsher(each, part) and not ladder.is_held(each, now)
     ]
     quiet = now - max(each.fired_at for each in family)
@@ -195,13 +198,16 @@ def foresee(ladder: Ladder, part: Part, history: History, now: float, lines: Red
     A wrong guess costs one relapse, which the alert undoes and which doubles the dwell.
     """
     stair = ladder.stairs[part]
-    load = history.newest if _tells(ladder, part, history, lines) else Load()
-    peak = history.peak(now, lines.ladder.memory_s * stair.patience(lines.ladder))
+    memory_s = lines.ladder.memory_s * stair.patience(lines.ladder)
+    load, peak = _telling(ladder, part, history, now, lines, memory_s), history.peak(now, memory_s)
     match part:
         case Part.MEDIA:
             ratio = stair.ratio(lines.ladder)
             return forecast.of_p99(forecast.p99_ahead(load, ratio, peak), lines)
         case Part.ADMISSION:
+            memory = forecast.of_memory(forecast.live_gb_at(history.newest, peak), lines)
+            if ladder.limited_for_memory and memory.crosses:
+                return memory
             return forecast.of_p99(forecast.p99_ahead(load, 1.0, peak), lines)
         case Part.SHED:
             return forecast.of_busy(forecast.busy_ahead(load, peak), lines)
@@ -209,19 +215,28 @@ def foresee(ladder: Ladder, part: Part, history: History, now: float, lines: Red
             return forecast.of_memory(forecast.live_gb_ahead(history.newest), lines)
 
 
-def _tells(ladder: Ladder, part: Part, history: History, lines: RedLines) -> bool:
-    """Whether the newest look is of the present rungs alone: its window began after the last
-    move, and after the alerts had gone."""
-    family = [ladder.stairs[each] for each in kin(part)]
+def _telling(
+    ladder: Ladder, part: Part, history: History, now: float, lines: RedLines, memory_s: float
+) -> Load:
+    """The newest look that is of the present rungs alone: its window began after the last move, and
+    after the alerts had gone. Of too few requests to tell, what was told last stands for as long as
+    a load is remembered; of none, nothing is known."""
+    family = [ladder.stairs[each] for each in ladder.kin(part)]
     changed = max(max(s.fired_at, s.moved_at or s.fired_at) for s in family)
-    return history.at is not None and history.at - changed >= lines.latency.window_s
+    first = changed + lines.latency.window_s
+    if history.at is None or history.at < first:
+        return Load()
+    is_few = history.newest.p99_s is None and bool(history.newest.per_s)
+    if is_few and history.told_at is not None and first <= history.told_at <= now:
+        return history.told if now - history.told_at <= memory_s else history.newest
+    return history.newest
 
 
 def _easing(ladder: Ladder, part: Part, history: History, now: float, lines: RedLines) -> Move:
     stair = ladder.stairs[part]
     ahead = foresee(ladder, part, history, now, lines)
     why = "to test the forecast:" if ahead.crosses else "then expected:"
-    quiet_s = now - max(ladder.stairs[each].fired_at for each in kin(part))
+    quiet_s = now - max(ladder.stairs[each].fired_at for each in ladder.kin(part))
     return Move(
         at=now,
         version=ladder.version,

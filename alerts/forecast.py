@@ -1,7 +1,7 @@
 """What is to be expected one rung better, from what a version's tables and engine tell (ADR 31)."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from monitors.cache_table import GB
 from monitors.contract import MediaRung, Wire
@@ -9,8 +9,8 @@ from monitors.latency_table import LatencyRow
 from monitors.redlines import LadderLines, RedLines
 from monitors.tables import Lines, Tables
 
-SPAN_S = 10.0  # of a busy hour, the highest load of each such span is remembered
-_HOUR_S = 3600.0
+SPAN_S = 10.0  # of each such span, no more than the highest load is remembered
+_MOST_S = 86_400.0  # that a load is remembered
 _WIDE = 16 / 9
 # Of a request's work, what grows with its pixels; only where the worsening could not be measured.
 _PIXELS_SHARE = 0.5
@@ -82,26 +82,41 @@ def _p99(row: LatencyRow, lines: Lines) -> float | None:
 # ---------------------------------------------------------------- what was
 @dataclass(frozen=True)
 class History:
-    """The loads of a version: the newest, and the highest of each span of the last hour."""
+    """The loads of a version: the newest, the newest of enough requests to have a p99 (`told`, at
+    `told_at`), and those that no later one has come up to."""
 
     at: float | None = None
     newest: Load = field(default_factory=Load)
-    peaks: tuple[tuple[float, float], ...] = ()  # (wall seconds, requests a second)
+    told_at: float | None = None
+    told: Load = field(default_factory=Load)
+    peaks: tuple[tuple[float, float], ...] = ()  # (wall seconds, requests a second), ever lower
 
-    def noted(self, at: float, load: Load, keep_s: float = _HOUR_S) -> "History":
+    def noted(self, at: float, load: Load, keep_s: float) -> "History":
         """With one more look. What lies ahead of it is forgotten: the clock was set back."""
         peaks = tuple(peak for peak in self.peaks if at - keep_s < peak[0] <= at)
         if load.per_s:
-            last = peaks[-1] if peaks and at - peaks[-1][0] < SPAN_S else None
-            if last is None:
+            peaks = tuple(peak for peak in peaks if peak[1] > load.per_s)
+            if not peaks or at - peaks[-1][0] >= SPAN_S:
                 peaks = (*peaks, (at, load.per_s))
-            elif load.per_s > last[1]:
-                peaks = (*peaks[:-1], (last[0], load.per_s))
-        return History(at=at, newest=load, peaks=peaks)
+        noted = replace(self, at=at, newest=load, peaks=peaks)
+        return noted if load.p99_s is None else replace(noted, told_at=at, told=load)
+
+    def knowing(self, at: float, per_s: float, keep_s: float) -> "History":
+        """With a load that was so at a time, in whatever order such are told."""
+        if any(when >= at and other >= per_s for when, other in self.peaks):
+            return self
+        kept = (peak for peak in self.peaks if at - keep_s < peak[0])
+        others = [peak for peak in kept if peak[0] > at or peak[1] > per_s]
+        return replace(self, peaks=tuple(sorted((*others, (at, per_s)))))
 
     def peak(self, now: float, memory_s: float) -> float | None:
         """The most requests a second of the last `memory_s`."""
         return max((per_s for at, per_s in self.peaks if now - at <= memory_s), default=None)
+
+
+def kept_s(lines: LadderLines) -> float:
+    """How long a load must be remembered for the most patient ladder, seconds; a day at most."""
+    return min(lines.memory_s * lines.max_dwell_s / lines.dwell_s, _MOST_S)
 
 
 # ---------------------------------------------------------------- what will be
@@ -125,6 +140,14 @@ def busy_ahead(load: Load, peak_per_s: float | None) -> float | None:
     if load.busy_share is None or not load.per_s:
         return load.busy_share
     return load.busy_share * max(1.0, (peak_per_s or 0.0) / load.per_s)
+
+
+def live_gb_at(load: Load, peak_per_s: float | None) -> float | None:
+    """Live KV at the load of the peak, GB, in the format that it has now: as KV comes back after
+    admission, it is asked for itself then."""
+    if load.live_gb is None or not load.per_s:
+        return load.live_gb
+    return load.live_gb * max(1.0, (peak_per_s or 0.0) / load.per_s)
 
 
 def live_gb_ahead(load: Load) -> float | None:

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from alerts.forecast import Load, assumed_ratio
 from alerts.overrides import Override, OverrideEnded
-from alerts.parts import Part, level_at
-from monitors.contract import Level, MediaRung, SessionClass, Wire
+from alerts.parts import Part, kin, level_at
+from monitors.contract import KvRung, Level, MediaRung, SessionClass, Wire
 from monitors.redlines import MOST_MOVES, LadderLines
 
 LADDER = "ladder"  # who acts where no human does
@@ -46,8 +46,8 @@ class Measured(Wire, frozen=True):
 
 
 class Peak(Wire, frozen=True):
-    """The load that a rung has to be given back to, in requests a second: the memory of it outlives
-    the process. It changes no stair."""
+    """A load that a rung has to be given back to, in requests a second, and when it was so: the
+    memory of it outlives the process. It changes no stair."""
 
     at: float
     version: str
@@ -126,14 +126,26 @@ class Stair:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """Who took a part to where it is, when, and why. `at` is minus infinity where nobody did."""
+
+    at: float
+    actor: str
+    reason: str
+    evidence: str = ""
+
+
+@dataclass(frozen=True)
 class Ladder:
     """One version's stairs. Everything but what was seen (`fired_at`, `crossed_at`) is a fold over
-    journalled events, of which there were `events`."""
+    journalled events, of which there were `events`. `limited_for_memory`: when admission was
+    limited last, KV had no rung left."""
 
     version: str
     stairs: dict[Part, Stair]
     override: Override | None = None
     events: int = 0
+    limited_for_memory: bool = False
 
     @property
     def level(self) -> Level:
@@ -147,9 +159,19 @@ class Ladder:
             rungs = self.override.over(rungs, session_class, now)
         return level_at(rungs)
 
-    def last_moved(self) -> Stair:
-        """The stair that moved last."""
-        return max(self.stairs.values(), key=lambda stair: stair.moved_at or 0.0)
+    def kin(self, part: Part) -> tuple[Part, ...]:
+        """The parts that answer to what `part` answers to, itself among them. Admission that was
+        limited for memory answers to that as well."""
+        match part:
+            case Part.KV | Part.ADMISSION if self.limited_for_memory:
+                return tuple(dict.fromkeys((*kin(part), Part.KV, Part.ADMISSION)))
+            case _:
+                return kin(part)
+
+    def cause(self, parts: Iterable[Part], session_class: SessionClass, now: float) -> Cause:
+        """What moved one of these parts of a class's level last."""
+        causes = [self._cause(part, session_class, now) for part in parts]
+        return max(causes, key=lambda cause: cause.at)
 
     def is_held(self, part: Part, now: float) -> bool:
         """Whether a human holds this part where it is."""
@@ -162,9 +184,7 @@ class Ladder:
         changed = replace(self, events=self.events + 1)
         match event:
             case Move():
-                return changed.with_stairs(
-                    {event.part: self.stairs[event.part].moved(event, lines)}
-                )
+                return changed._moved(event, lines)
             case Override():
                 held = event.parts.items() if event.is_for_all else ()
                 stairs = {part: self.stairs[part].held(rung, event) for part, rung in held}
@@ -175,6 +195,21 @@ class Ladder:
                 media = self.stairs[Part.MEDIA]
                 ratios = {**media.ratios, event.rung: event.ratio}
                 return changed.with_stairs({Part.MEDIA: replace(media, ratios=ratios, left=None)})
+
+    def _cause(self, part: Part, session_class: SessionClass, now: float) -> Cause:
+        stair, hand = self.stairs[part], self.override
+        if hand is not None and hand.moves(part, stair.rung, session_class, now):
+            return Cause(hand.at, hand.actor, hand.reason)
+        at = -math.inf if stair.moved_at is None else stair.moved_at
+        return Cause(at, LADDER, stair.why or "full fidelity", stair.evidence)
+
+    def _moved(self, move: Move, lines: LadderLines) -> "Ladder":
+        stair = self.stairs[move.part]
+        changed = self.with_stairs({move.part: stair.moved(move, lines)})
+        if move.part is Part.ADMISSION and move.rung > stair.rung:
+            for_memory = self.stairs[Part.KV].rung == max(KvRung)
+            return replace(changed, limited_for_memory=for_memory)
+        return changed
 
     def with_stairs(self, stairs: Mapping[Part, Stair]) -> "Ladder":
         """With these in place of theirs."""

@@ -32,6 +32,13 @@ class Override(Wire, frozen=True):
         """Whether the ladder may not move this part now."""
         return self.is_for_all and part in self.parts and now < self.until
 
+    def moves(self, part: Part, rung: int, session_class: SessionClass, now: float) -> bool:
+        """Whether sessions of a class have this part from the hand, where the ladder's own is on
+        `rung`."""
+        if now >= self.until or session_class not in self.classes or part not in self.parts:
+            return False
+        return self.is_for_all or self.parts[part] > rung
+
     def over(
         self, rungs: Mapping[Part, int], session_class: SessionClass, now: float
     ) -> dict[Part, int]:

@@ -100,7 +100,9 @@ class LadderLines(_Figures):
     dwell_s: Seconds = 60.0
     max_dwell_s: Seconds = 1800.0
     relapse_s: Seconds = 600.0
-    memory_s: Seconds = 1800.0  # the highest load of so long must fit before a rung is given back
+    # The highest load of so long must fit before a rung is given back; of a day at most, however
+    # long the dwell has become.
+    memory_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = 1800.0
     trust_s: Seconds = 3600.0  # a forecast that alone holds a quiet rung is put to the test then
     # Of one part of one version: down both rungs of media and back, after one relapse. It binds
     # easing alone, no worsening is ever forbidden.

@@ -1,51 +1,41 @@
 """`redline ladder`: where each resident stands and why, and holding it by hand for a while."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from alerts.parts import RUNGS as RUNGS_OF
+from alerts.parts import Part
+from monitors.contract import ALL_CLASSES, Level, SessionClass
+from monitors.rungs import RUNGS, word
 from redline.options import Actor, StateDir, stack_of
 from redline.sentences import fail
 from redline.settings import STATE_DIR
 
 if TYPE_CHECKING:
-    from alerts.parts import Part
-    from monitors.contract import Level
     from redline.control.ladder_api import HoldOrder, ReleaseOrder
 
 app = typer.Typer(
     help="Where each resident's ladder stands and why; hold it by hand for a while.",
     invoke_without_command=True,
 )
+WORDS: dict[Part, dict[str, int]] = {
+    part: {word(rung).partition("+")[0]: int(rung) for rung in rungs}
+    for part, rungs in RUNGS_OF.items()
+}
+"""What a rung of a part is called here: its word, without the sample rate that goes with it."""
 
 
-class MediaWord(StrEnum):
-    FULL = "full"
-    P360 = "360p"
-    P160 = "160"
+def _rung_of(part: Part, what: str) -> Any:
+    """The option that says a rung of a part by its word."""
 
+    def parse(said: str) -> int:
+        if said not in WORDS[part]:
+            raise typer.BadParameter(f"{said!r} is none of {', '.join(WORDS[part])}")
+        return WORDS[part][said]
 
-class KvWord(StrEnum):
-    NATIVE = "native"
-    INT8 = "int8"
-
-
-class ShedWord(StrEnum):
-    OFF = "off"
-    ON = "on"
-
-
-class AdmissionWord(StrEnum):
-    OPEN = "open"
-    LIMITED = "limited"
-
-
-class ClassWord(StrEnum):
-    ALL = "all"
-    INTERACTIVE = "interactive"
-    BATCH = "batch"
+    return typer.Option(help=what, parser=parse, metavar="|".join(WORDS[part]))
 
 
 Resident = Annotated[str, typer.Option("--resident", "-r", help="Whose ladder: a or b.")]
@@ -69,17 +59,20 @@ def hold(
     resident: Resident,
     for_: Annotated[str, typer.Option("--for", help="How long: 90s, 30m, 2h.")],
     reason: Annotated[str, typer.Option(help="Goes into the journal.")],
-    media: Annotated[MediaWord | None, typer.Option(help="Resolution and sample rate.")] = None,
-    kv: Annotated[KvWord | None, typer.Option(help="Format of the KV pages.")] = None,
-    shed: Annotated[ShedWord | None, typer.Option(help="Drop text when busy.")] = None,
-    admission: Annotated[AdmissionWord | None, typer.Option(help="Take new sessions?")] = None,
+    media: Annotated[int | None, _rung_of(Part.MEDIA, "Resolution and sample rate.")] = None,
+    kv: Annotated[int | None, _rung_of(Part.KV, "Format of the KV pages.")] = None,
+    shed: Annotated[int | None, _rung_of(Part.SHED, "Drop text when busy.")] = None,
+    admission: Annotated[int | None, _rung_of(Part.ADMISSION, "Take new sessions?")] = None,
     rung: Annotated[
         int | None,
-        typer.Option(help="All parts, as the named rung has them: 0 is full.", min=0, max=5),
+        typer.Option(
+            help="All parts, as the named rung has them: 0 is full.", min=0, max=len(RUNGS) - 1
+        ),
     ] = None,
     sessions: Annotated[
-        ClassWord, typer.Option("--class", help="Whose media and admission.")
-    ] = ClassWord.ALL,
+        SessionClass | None,
+        typer.Option("--class", help="Whose media and admission; everybody's unless said."),
+    ] = None,
     actor: Actor = "operator",
     state_dir: StateDir = STATE_DIR,
 ) -> None:
@@ -88,9 +81,6 @@ def hold(
     It takes the place of what was held before. Then the ladder goes on from there by its own
     rules. Exit codes: 0, it is held; 1, refused, or the stack does not answer; 2, wrong usage.
     """
-    from alerts.parts import Part
-    from monitors import rungs
-    from monitors.contract import ALL_CLASSES, SessionClass
     from redline.control.ladder_api import HoldOrder
     from redline.operate import parse_duration
 
@@ -98,14 +88,14 @@ def hold(
         for_s = parse_duration(for_)
     except ValueError as err:
         fail(err, 2)
-    words = {Part.MEDIA: media, Part.KV: kv, Part.SHED: shed, Part.ADMISSION: admission}
-    parts = {} if rung is None else _parts(rungs.RUNGS[rung])
-    parts |= {part: list(type(word)).index(word) for part, word in words.items() if word}
+    said = {Part.MEDIA: media, Part.KV: kv, Part.SHED: shed, Part.ADMISSION: admission}
+    parts = {} if rung is None else _parts(RUNGS[rung])
+    parts |= {part: rung for part, rung in said.items() if rung is not None}
     if not parts:
         fail("hold something: --media, --kv, --shed, --admission or --rung", 2)
     order = HoldOrder(
         resident=resident,
-        classes=ALL_CLASSES if sessions is ClassWord.ALL else (SessionClass(sessions),),
+        classes=ALL_CLASSES if sessions is None else (sessions,),
         parts=parts,
         for_s=for_s,
         actor=actor,
@@ -127,9 +117,7 @@ def release(
     _ask("clear", ReleaseOrder(resident=resident, actor=actor, reason=reason), state_dir)
 
 
-def _parts(level: "Level") -> dict["Part", int]:
-    from alerts.parts import Part
-
+def _parts(level: Level) -> dict[Part, int]:
     return {part: int(getattr(level, part)) for part in Part}
 
 

@@ -11,7 +11,7 @@ from monitors.rungs import shown
 from redline.client import ask
 from redline.control.api import ControlStatus
 from redline.control.ladder_api import LadderStatus, PartStatus
-from redline.control.ladder_events import held
+from redline.control.ladder_events import held, rung_word
 from redline.settings import Stack
 
 
@@ -47,6 +47,9 @@ def _lines(status: LadderStatus) -> Iterator[str]:
             f"held by hand until {_clock(override.until)}: {held(override)}"
             f" ({override.actor}: {override.reason})"
         )
+    for move in status.would:
+        word = rung_word(move.part, move.rung)
+        yield f"dry run: {move.part} would go to {word} now: {move.reason}"
     for part in status.parts:
         yield from _part(part)
 

@@ -1,6 +1,7 @@
 """Wire types of the ladder in the control plane's own API: how it stands, and orders by hand."""
 
 from alerts.decide import Hold
+from alerts.ladder import Move
 from alerts.overrides import Override
 from alerts.parts import Part
 from monitors.contract import Level, Name, SessionClass, Wire
@@ -25,7 +26,7 @@ class PartStatus(Wire, frozen=True):
 class LadderStatus(Wire, frozen=True):
     """The ladder of a resident's version: what is wanted of interactive sessions, of classes
     apart from them, and why. `override`: what a human holds, and until when; `held`: its parts in
-    words."""
+    words; `would`: what is only not done because it is a dry run."""
 
     resident: Name
     version: str
@@ -34,6 +35,7 @@ class LadderStatus(Wire, frozen=True):
     parts: tuple[PartStatus, ...]
     override: Override | None
     held: str = ""
+    would: tuple[Move, ...] = ()
 
 
 class HoldOrder(Wire, frozen=True):

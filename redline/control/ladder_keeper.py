@@ -6,14 +6,15 @@ lost order or a restart of either plane is mended by the next tick.
 
 import asyncio
 import logging
+import sqlite3
 import time
 import zlib
 from collections.abc import Callable
 
 from alerts.decide import decide
 from alerts.firing import Firing
-from alerts.forecast import History, Load, load_of
-from alerts.ladder import LADDER, Event, Ladder, Mode, Move, Peak, rebuild
+from alerts.forecast import load_of
+from alerts.ladder import LADDER, Event, Ladder, Mode, Move
 from alerts.overrides import Override, OverrideEnded, OverrideError, check
 from alerts.parts import Part
 from monitors.contract import (
@@ -30,13 +31,13 @@ from monitors.redlines import RedLines
 from monitors.rungs import name_of
 from monitors.tables import Tables
 from redline.control.ladder_api import HoldOrder, LadderStatus, ReleaseOrder
-from redline.control.ladder_events import KINDS, MODE, ModeSet, kind_of, read
+from redline.control.ladder_book import Book, recall
+from redline.control.ladder_events import MODE, ModeSet, kind_of
 from redline.control.ladder_view import view
 from rollout.dataplane import DataPlane, DataPlaneError
 from rollout.ledger import Ledger
 
 _LOST_S = 5.0  # ticks further apart, or clocks that part by more, saw nothing of the time between
-_PEAK_S, _HIGHER = 300.0, 1.1  # a peak is journalled so often, and when it is so much higher
 _JITTER = 0.1  # of a lease, either way: not all of them expire at once
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class LadderKeeper:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        self._journal = journal
         self._ledger = Ledger(journal, leader_epoch)
         self._writing = asyncio.Lock()
         self._dataplane = dataplane
@@ -63,16 +65,13 @@ class LadderKeeper:
         self._on_move = on_move
         self._clock = clock
         self._wall = wall
-        self._ladders: dict[str, Ladder] = {}
-        self._histories: dict[str, History] = {}
+        self._began = clock(), wall()
+        self._books: dict[str, Book] = {}  # by version, of the residents that were last seen
+        self._versions: dict[str, str] = {}  # of those residents
         self._ticked: tuple[float, float] | None = None  # of the last tick, by both clocks
-        self._versions: dict[str, str] = {}  # of the residents that were last seen
         self._ordered_at: dict[tuple[str, SessionClass], float] = {}
-        self._told: dict[str, set[tuple[Part, int]]] = {}
-        self._peaks: dict[str, Peak] = {}  # that were journalled last
         mode = journal.last(MODE)
         self.mode = Mode.LIVE if mode is None else mode.read_as(ModeSet).mode
-        self._events = [read(entry) for entry in journal.read(kinds=list(KINDS), limit=None)]
 
     # ------------------------------------------------------------ what people order
     async def set_mode(self, mode: Mode, actor: str) -> None:
@@ -92,28 +91,30 @@ class LadderKeeper:
     async def hold(self, order: HoldOrder) -> LadderStatus:
         """Hold a resident's version by hand, in place of what was held before; ordered at the next
         tick, frozen or not. Raises `OverrideError` and `JournalUnwritable`."""
-        version, now = self._version(order.resident), self._wall()
-        override = Override(
-            at=now,
-            until=now + order.for_s,
-            version=version,
-            classes=order.classes,
-            parts=order.parts,
-            actor=order.actor,
-            reason=order.reason,
-        )
-        check(override)
-        await self._command(override)
-        return self._view(order.resident, version)
+        async with self._writing:
+            version, now = self._version(order.resident), self._now()
+            override = Override(
+                at=now,
+                until=now + order.for_s,
+                version=version,
+                classes=order.classes,
+                parts=order.parts,
+                actor=order.actor,
+                reason=order.reason,
+            )
+            check(override)
+            await self._record(override, order.actor)
+            return self._view(order.resident, version)
 
     async def release(self, order: ReleaseOrder) -> LadderStatus:
         """Hold it by hand no longer: its ladder goes on from there. Raises as `hold` does."""
-        version, now = self._version(order.resident), self._wall()
-        if self._ladder(version, now).override is None:
-            raise OverrideError(f"nothing holds {order.resident!r} by hand")
-        ended = OverrideEnded(at=now, version=version, actor=order.actor, reason=order.reason)
-        await self._command(ended)
-        return self._view(order.resident, version)
+        async with self._writing:
+            version, now = self._version(order.resident), self._now()
+            if self._books[version].ladder.override is None:
+                raise OverrideError(f"nothing holds {order.resident!r} by hand")
+            ended = OverrideEnded(at=now, version=version, actor=order.actor, reason=order.reason)
+            await self._record(ended, order.actor)
+            return self._view(order.resident, version)
 
     def status(self) -> tuple[LadderStatus, ...]:
         """How the ladder of each resident that was last seen stands."""
@@ -133,10 +134,11 @@ class LadderKeeper:
         """
         await self._catch_up()
         if observed is not None:
-            self._versions = {each.name: each.version for each in observed.residents}
-        residents = () if observed is None else observed.residents
+            await self._open_books({each.name: each.version for each in observed.residents})
         was_away = self._was_away()
-        self._lose_sight(set(self._ladders) - {each.version for each in residents})
+        residents = () if observed is None else observed.residents
+        residents = [each for each in residents if each.version in self._books]
+        self._lose_sight(set(self._books) - {each.version for each in residents})
         for resident in residents:
             # Nobody watches a resident that answers nothing: quiet proves nothing there.
             seen = firing if resident.state is ResidentState.READY else None
@@ -145,6 +147,31 @@ class LadderKeeper:
                 await self._keep(resident, await self._decide(resident, seen, was_away=was_away))
             except DataPlaneError as err:
                 log.warning("the level is not ordered: %s", err, extra={"resident": resident.name})
+
+    async def _open_books(self, shown: dict[str, str]) -> None:
+        """Have the book of each version that a resident shows, as the journal has it, and keep no
+        other; what is not journalled yet is not forgotten."""
+        async with self._writing:
+            missing = set(shown.values()) - set(self._books)
+            if missing:
+                try:
+                    self._books |= await asyncio.to_thread(
+                        recall, self._journal, missing, self._now(), self._lines
+                    )
+                except sqlite3.Error as err:
+                    log.error("the journal cannot be read: %s", err)
+            if not self._ledger.behind:
+                kept = set(shown.values())
+                self._books = {each: book for each, book in self._books.items() if each in kept}
+            self._versions = {
+                name: version for name, version in shown.items() if version in self._books
+            }
+
+    def _now(self) -> float:
+        """Wall seconds as they go by on the clock that nobody sets: one that is set while this
+        process leads ends no override, and empties no budget."""
+        clock, wall = self._began
+        return wall + self._clock() - clock
 
     def _was_away(self) -> bool:
         """Whether this process slept, or the clock was set, since the last tick: no dwell counts
@@ -158,10 +185,9 @@ class LadderKeeper:
 
     def _lose_sight(self, versions: set[str]) -> None:
         """Of versions that no resident shows now: quiet proves nothing there, either."""
-        now = self._wall()
-        for version in versions:
-            unseen = decide(self._ladders[version], None, self._history(version), now, self._lines)
-            self._ladders[version] = unseen.ladder
+        for book in map(self._books.__getitem__, versions):
+            unseen = decide(book.ladder, None, book.history, self._now(), self._lines)
+            book.ladder = unseen.ladder
 
     async def _catch_up(self) -> None:
         """Journal a freeze that could not be when it was ordered."""
@@ -181,19 +207,9 @@ class LadderKeeper:
             busy_share=resident.busy_share,
             native_bytes=resident.live_native_bytes,
         )
-        history = self._history(resident.version)
-        self._histories[resident.version] = history.noted(self._wall(), load)
-        await self._note_peak(resident.version, load.per_s, self._wall())
-
-    async def _note_peak(self, version: str, per_s: float | None, now: float) -> None:
-        """Journal the load that a degraded version must bear once a rung is given back, about
-        every five minutes: a successor in a trough must not forget it."""
-        if not per_s or self._ladder(version, now).level == Level():
-            return
-        told = self._peaks.get(version)
-        is_known = told is not None and 0.0 <= now - told.at < _PEAK_S
-        if told is None or not is_known or per_s > _HIGHER * told.per_s:
-            self._peaks[version] = peak = Peak(at=now, version=version, per_s=per_s)
+        book, now = self._books[resident.version], self._now()
+        book.note(now, load, self._lines.ladder)
+        if (peak := book.untold(now, self._lines.ladder)) is not None:
             async with self._writing:
                 await self._record(peak, LADDER, can_wait=True)
 
@@ -201,84 +217,49 @@ class LadderKeeper:
         self, resident: ResidentStatus, firing: tuple[Firing, ...] | None, *, was_away: bool
     ) -> Ladder:
         """The resident's ladder once this tick's moves are journalled. None follows a freeze."""
-        version, now = resident.version, self._wall()
+        book, now = self._books[resident.version], self._now()
         async with self._writing:
-            await self._end_override(version, now)
-            ladder, history = self._ladder(version, now), self._history(version)
+            await self._end_override(book, now)
             decision = decide(
-                ladder, firing, history, now, self._lines, mode=self.mode, was_away=was_away
-            )
+                book.ladder, firing, book.history, now, self._lines,
+                mode=self.mode, was_away=was_away,
+            )  # fmt: skip
+            book.ladder = decision.seen
             if decision.measured is not None:
                 await self._record(decision.measured, LADDER, can_wait=True)
-            self._ladders[version] = decision.ladder
-            if decision.dry_run:
-                self._tell(version, decision.moves)
-                return decision.ladder
+            self._tell(book, decision.moves if decision.dry_run else ())
             try:
-                for move in decision.moves:
+                for move in () if decision.dry_run else decision.moves:
                     await self._record(move, LADDER)
                     self._on_move(move)
             except JournalUnwritable as err:
                 log.error("a move is refused: %s", err, extra={"resident": resident.name})
-                self._ladders[version] = self._rebuilt(version, now)
-        return self._ladders[version]
+        return book.ladder
 
-    def _tell(self, version: str, moves: tuple[Move, ...]) -> None:
+    def _tell(self, book: Book, would: tuple[Move, ...]) -> None:
         """In a dry run: log what would be done, once for as long as it stays the same."""
-        told, self._told[version] = (
-            self._told.get(version, set()),
-            {(m.part, m.rung) for m in moves},
-        )
-        for move in moves:
+        told = {(move.part, move.rung) for move in book.would}
+        book.would = would
+        for move in would:
             if (move.part, move.rung) not in told:
                 words = "dry run: %s would take its %s to rung %d (%s)"
-                log.info(words, version, move.part, move.rung, move.reason)
+                log.info(words, move.version, move.part, move.rung, move.reason)
 
     # ------------------------------------------------------------ the journal
-    async def _command(self, event: Override | OverrideEnded) -> None:
-        """Durable before it acts."""
-        async with self._writing:
-            await self._record(event, event.actor)
-            ladder = self._ladder(event.version, event.at)
-            self._ladders[event.version] = ladder.after(event, self._lines.ladder)
-
-    async def _end_override(self, version: str, now: float) -> None:
+    async def _end_override(self, book: Book, now: float) -> None:
         """Note that an override's time has passed. It is over even where that cannot be written."""
-        ladder = self._ladder(version, now)
-        held = ladder.override
+        version, held = book.ladder.version, book.ladder.override
         if held is None or now < held.until:
             return
         ended = OverrideEnded(at=now, version=version, actor=LADDER, reason="its time is over")
         await self._record(ended, LADDER, can_wait=True)
-        self._ladders[version] = ladder.after(ended, self._lines.ladder)
 
     async def _record(self, event: Event, actor: str, *, can_wait: bool = False) -> None:
         """Durable before it acts. An unwritable journal refuses a move: it is not urgent. What is
         so in any case can wait until there is room."""
         write = self._ledger.write_or_keep if can_wait else self._ledger.write
         await asyncio.to_thread(write, kind_of(event), actor, event)
-        self._events.append(event)
-
-    def _ladder(self, version: str, now: float) -> Ladder:
-        return self._ladders.get(version) or self._rebuilt(version, now)
-
-    def _rebuilt(self, version: str, now: float) -> Ladder:
-        """The ladder as the journal has it."""
-        return rebuild(version, self._events, now, self._lines.ladder)
-
-    def _history(self, version: str) -> History:
-        """What is known of a version's load; after a restart, what its moves and peaks tell."""
-        if version in self._histories:
-            return self._histories[version]
-        history = History()
-        for event in self._events:
-            if event.version != version:
-                continue
-            if isinstance(event, Move):
-                history = history.noted(event.at, event.seen)
-            elif isinstance(event, Peak):
-                history = history.noted(event.at, Load(per_s=event.per_s))
-        return history
+        self._books[event.version].take(event, self._lines.ladder)
 
     def _version(self, resident: str) -> str:
         if resident not in self._versions:
@@ -287,15 +268,13 @@ class LadderKeeper:
         return self._versions[resident]
 
     def _view(self, resident: str, version: str) -> LadderStatus:
-        now = self._wall()
-        ladder = self._ladder(version, now)
-        return view(resident, ladder, self._history(version), now, self._lines)
+        return view(resident, self._books[version], self._now(), self._lines)
 
     # ------------------------------------------------------------ orders
     async def _keep(self, resident: ResidentStatus, ladder: Ladder) -> None:
         """See that the levels are held: change them, or renew their leases at a third of their
         length. Sessions that share a level share an order."""
-        now = self._wall()
+        now = self._now()
         sharing: dict[Level, list[SessionClass]] = {}
         for each in ALL_CLASSES:
             sharing.setdefault(ladder.level_of(each, now), []).append(each)
@@ -313,8 +292,9 @@ class LadderKeeper:
         self, resident: ResidentStatus, ladder: Ladder, level: Level, classes: list[SessionClass]
     ) -> None:
         operation = f"{ladder.version}-{ladder.events}-{'+'.join(classes)}-{name_of(level)}"
-        last, held = ladder.last_moved(), ladder.override
-        by_hand = held is not None and bool(set(held.classes) & set(classes))
+        differs = [part for part in Part if _differs(part, level, resident, classes)]
+        given_up = [part for part in Part if getattr(level, part)]
+        cause = ladder.cause(differs or given_up, classes[0], self._now())
         order = LadderOrder(
             leader_epoch=self._ledger.leader_epoch,
             operation_id=operation,
@@ -322,14 +302,21 @@ class LadderKeeper:
             classes=tuple(classes),
             level=level,
             lease_s=jittered(self._lines.ladder.lease_s, f"{resident.name} {operation}"),
-            actor=held.actor if held is not None and by_hand else LADDER,
-            reason=held.reason if held is not None and by_hand else last.why or "full fidelity",
-            evidence="" if by_hand else last.evidence,
+            actor=cause.actor,
+            reason=cause.reason,
+            evidence=cause.evidence,
             sequence=ladder.events,
         )
         await self._dataplane.set_level(order)
         for each in classes:
             self._ordered_at[resident.name, each] = self._clock()
+
+
+def _differs(
+    part: Part, level: Level, resident: ResidentStatus, classes: list[SessionClass]
+) -> bool:
+    """Whether the resident serves some of these sessions another rung of a part."""
+    return any(getattr(resident.level_of(each), part) != getattr(level, part) for each in classes)
 
 
 def jittered(lease_s: float, operation: str) -> float:

@@ -3,17 +3,17 @@
 from alerts.decide import foresee, holds
 from alerts.forecast import History
 from alerts.ladder import Ladder
-from alerts.parts import Part, kin
+from alerts.parts import Part
 from monitors.contract import ALL_CLASSES, Name, SessionClass
 from monitors.redlines import RedLines
 from redline.control.ladder_api import LadderStatus, PartStatus
+from redline.control.ladder_book import Book
 from redline.control.ladder_events import parts_held, rung_word
 
 
-def view(
-    resident: Name, ladder: Ladder, history: History, now: float, lines: RedLines
-) -> LadderStatus:
+def view(resident: Name, book: Book, now: float, lines: RedLines) -> LadderStatus:
     """The ladder of a resident's version at `now` (wall seconds)."""
+    ladder = book.ladder
     wanted = {each: ladder.level_of(each, now) for each in ALL_CLASSES}
     level = wanted[SessionClass.INTERACTIVE]
     held = ladder.override if ladder.override is not None and now < ladder.override.until else None
@@ -22,9 +22,10 @@ def view(
         version=ladder.version,
         level=level,
         apart={each: other for each, other in wanted.items() if other != level},
-        parts=tuple(_part(ladder, part, history, now, lines) for part in Part),
+        parts=tuple(_part(ladder, part, book.history, now, lines) for part in Part),
         override=held,
         held="" if held is None else parts_held(held),
+        would=book.would,
     )
 
 
@@ -45,6 +46,6 @@ def _part(ladder: Ladder, part: Part, history: History, now: float, lines: RedLi
 
 
 def _dwell_left(ladder: Ladder, part: Part, now: float) -> float:
-    family = [ladder.stairs[each] for each in kin(part)]
+    family = [ladder.stairs[each] for each in ladder.kin(part)]
     last = max(max(each.fired_at, each.moved_at or each.fired_at) for each in family)
     return max(0.0, last + ladder.stairs[part].dwell_s - now)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from alerts.decide import Hold, decide, holds
 from alerts.firing import Firing
-from alerts.forecast import History, Load
+from alerts.forecast import History, Load, kept_s
 from alerts.ladder import Ladder, Mode, Move, rebuild
 from alerts.names import AlertName
 from alerts.parts import Part
@@ -57,7 +57,8 @@ class Run:
         return self
 
     def tick(self, *firing: Firing, mode: Mode = Mode.LIVE) -> "Run":
-        self.history = self.history.noted(self.now, self.load)
+        keep_s = kept_s(self.lines.ladder)
+        self.history = self.history.noted(self.now, self.load, keep_s)
         decision = decide(self.ladder, firing, self.history, self.now, self.lines, mode=mode)
         self.moves += decision.moves
         self.ladder = decision.ladder

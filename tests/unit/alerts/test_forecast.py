@@ -11,6 +11,7 @@ from alerts.forecast import (
     History,
     Load,
     assumed_ratio,
+    kept_s,
     load_of,
     measured_ratio,
     p99_ahead,
@@ -104,20 +105,47 @@ def test_the_ratio_is_measured_by_the_work_of_a_request_before_and_after(
 def test_the_peak_is_the_highest_that_is_remembered() -> None:
     history = History()
     for at, per_s in ((0.0, 5.0), (1.0, 40.0), (2.0, 7.0), (100.0, 9.0), (200.0, None)):
-        history = history.noted(at, Load(per_s=per_s))
+        history = history.noted(at, Load(per_s=per_s), 1_000.0)
     assert history.peak(200.0, 1_000.0) == 40.0
     assert history.peak(200.0, 150.0) == 9.0
     assert history.peak(200.0, 50.0) is None
     assert len(history.peaks) == 2
 
 
-def test_a_history_stays_small_and_forgets_what_lies_ahead() -> None:
+@pytest.mark.parametrize("falls", [0.0, 0.001])
+def test_a_history_stays_small_and_forgets_what_lies_ahead(falls: float) -> None:
     history = History()
-    for at in range(20_000):
-        history = history.noted(float(at), Load(per_s=1.0))
+    for at in range(10_000):
+        history = history.noted(float(at), Load(per_s=20.0 - falls * at), 3_600.0)
     assert len(history.peaks) <= 3_600 / SPAN_S + 1
-    history = history.noted(5_000.0, Load(per_s=2.0))
+    history = history.noted(5_000.0, Load(per_s=2.0), 3_600.0)
     assert history.peak(5_000.0, 1e9) == 2.0
+
+
+loads = st.lists(st.tuples(st.floats(0.0, 300.0), st.floats(0.1, 99.0)), min_size=1, max_size=40)
+
+
+@given(loads, st.floats(2 * SPAN_S, 3_600.0))
+def test_whatever_the_loads_were_the_highest_is_known_to_a_span(
+    looks: list[tuple[float, float]], memory_s: float
+) -> None:
+    history, at, seen = History(), 0.0, list[tuple[float, float]]()
+    for wait_s, per_s in looks:
+        at += wait_s
+        history = history.noted(at, Load(per_s=per_s), 3_600.0)
+        seen.append((at, per_s))
+    known = history.peak(at, memory_s)
+    assert known is None or known in [per_s for when, per_s in seen if at - when <= memory_s]
+    assert (known or 0.0) >= max(
+        (per_s for when, per_s in seen if at - when <= memory_s - SPAN_S), default=0.0
+    )
+
+
+def test_a_load_is_kept_for_as_long_as_the_most_patient_ladder_asks_and_no_longer_than_a_day() -> (
+    None
+):
+    assert kept_s(LADDER) == LADDER.memory_s * 30
+    assert kept_s(LADDER.model_copy(update={"memory_s": 7_200.0})) == 86_400.0
 
 
 # ---------------------------------------------------------------- the tables

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from alerts.decide import Hold, decide
 from alerts.firing import Firing
-from alerts.forecast import History, Load
+from alerts.forecast import History, Load, kept_s
 from alerts.ladder import Ladder, Mode, Move, Stair, rebuild
 from alerts.names import AlertName
 from alerts.parts import ACTION_OF, LOAD_PARTS, Part
@@ -234,7 +234,7 @@ def test_whatever_fires_the_ladder_never_flaps_faster_than_its_dwell_or_its_budg
     events = []
     for firing, load, wait_s, mode in script:
         now += wait_s
-        history = history.noted(now, load)
+        history = history.noted(now, load, kept_s(LINES.ladder))
         decision = decide(ladder, firing, history, now, LINES, mode=mode)
         actions = {f.action for f in firing or () if f.version == "v1"}
         worse = [m for m in decision.moves if m.rung > ladder.stairs[m.part].rung]

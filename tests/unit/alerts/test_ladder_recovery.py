@@ -47,6 +47,37 @@ def test_a_peak_is_remembered_while_its_trough_lasts() -> None:
     assert run.level.media is MediaRung.FULL
 
 
+def test_a_memory_longer_than_an_hour_is_kept_as_long() -> None:
+    ladder = LINES.ladder.model_copy(update={"memory_s": 7_200.0, "trust_s": 86_400.0})
+    run = Run(lines=LINES.model_copy(update={"ladder": ladder}))
+    run.load = Load(p99_s=0.5, busy_share=0.95, per_s=40.0)
+    run.for_s(10, LATENCY)
+    run.load = CALM
+    run.for_s(7_200.0 - 60.0)
+    assert run.level.media is MediaRung.P360_8K
+    assert run.for_s(60.0 + DWELL_S).level.media is MediaRung.FULL
+
+
+FEW = Load(busy_share=0.1, per_s=1.0)
+
+
+def test_in_a_trough_of_too_few_requests_what_was_told_last_stands() -> None:
+    run = Run(load=Load(p99_s=0.5, busy_share=0.5, per_s=5.0)).tick(LATENCY)
+    run.load = Load(p99_s=0.3, busy_share=0.3, per_s=5.0)
+    run.for_s(2 * LINES.latency.window_s)
+    run.load = FEW
+    run.for_s(LINES.ladder.memory_s - DWELL_S)
+    assert run.level.media is MediaRung.P360_8K
+    assert run.held_by(Part.MEDIA) == (Hold.FORECAST,)
+    assert run.for_s(3 * DWELL_S).level.media is MediaRung.FULL, "a load is remembered no longer"
+
+
+def test_what_was_told_before_the_alerts_had_gone_does_not_stand() -> None:
+    run = Run(load=Load(p99_s=0.5, busy_share=0.5, per_s=5.0)).for_s(30, LATENCY)
+    run.load = FEW
+    assert run.for_s(DWELL_S + 1).level.media is MediaRung.FULL
+
+
 def test_a_slow_engine_that_is_mended_is_not_held_by_its_bad_time() -> None:
     """As many requests as before, and none too much for it: only the dwell holds."""
     run = Run(load=Load(p99_s=2.0, busy_share=0.9, per_s=10.0)).for_s(30, LATENCY)
@@ -197,3 +228,54 @@ def test_a_hand_on_a_harsher_part_keeps_no_milder_one() -> None:
     run = held(Run().tick(LATENCY), 4 * 3600.0, admission=1)
     run.for_s(DWELL_S + 2)
     assert run.level == Level(admission=Admission.LIMITED)
+
+
+# ---------------------------------------------------------------- admission limited for memory
+EXHAUSTED_AFTER_S = DWELL_S + 180.0
+
+
+def pool_run(seconds: float, asked_gb: float = 60.0) -> Run:
+    """A pool of which open admission asks more than int8 gives, and limited admission half;
+    nothing is slow. Each alert fires while its line is crossed."""
+    run, crossed_s = Run(), 0.0
+    end = run.now + seconds
+    while run.now < end:
+        share = 0.5 if run.level.admission else 1.0
+        native_gb = asked_gb * share
+        live_gb = native_gb / (2 if run.level.kv else 1)
+        crossed_s = crossed_s + 1.0 if live_gb > LINES.cache.gpu_mem_gb else 0.0
+        run.load = Load(
+            p99_s=0.2, busy_share=0.4 * share, per_s=20.0 * share, live_gb=live_gb,
+            native_gb=native_gb,
+        )  # fmt: skip
+        firing = [CACHE] * (crossed_s > 30.0) + [EXHAUSTED] * (crossed_s > EXHAUSTED_AFTER_S)
+        run.tick(*firing)
+    return run
+
+
+def test_admission_that_was_limited_for_memory_waits_until_the_memory_would_do() -> None:
+    run = pool_run(LINES.ladder.memory_s)
+    assert run.level == Level(kv=KvRung.INT8, admission=Admission.LIMITED)
+    assert run.held_by(Part.ADMISSION) == (Hold.FORECAST,)
+    assert len(pool_run(4 * 3_600.0).moves) <= 2 * 4, "what was 20 moves in four hours"
+
+
+def test_native_pages_come_back_after_the_admission_that_was_limited_for_memory() -> None:
+    run = pool_run(LINES.ladder.memory_s)
+    run.load = Load(p99_s=0.1, busy_share=0.1, per_s=20.0, live_gb=5.0, native_gb=10.0)
+    before = len(run.moves)
+    run.for_s(3 * DWELL_S)
+    (opened, native) = run.moves[before:]
+    assert (opened.part, native.part) == (Part.ADMISSION, Part.KV)
+    assert native.at - opened.at == DWELL_S
+
+
+def test_native_pages_do_not_come_back_as_admission_is_limited() -> None:
+    run = Run().tick(CACHE).for_s(DWELL_S - 1).tick(EXHAUSTED)
+    assert run.level == Level(kv=KvRung.INT8, admission=Admission.LIMITED)
+
+
+def test_admission_that_was_limited_for_load_asks_no_pool() -> None:
+    run = Run(load=Load(p99_s=0.5, busy_share=0.9, per_s=20.0, live_gb=20.0)).tick(EXHAUSTED)
+    run.load = Load(p99_s=0.1, busy_share=0.1, per_s=10.0, live_gb=20.0)
+    assert run.for_s(DWELL_S + 1).level.admission is Admission.OPEN

@@ -2,16 +2,8 @@
 
 import pytest
 
-from bench.alerts_ladder import (
-    SHAPE,
-    WORK_S,
-    Naive,
-    Server,
-    Swing,
-    WithForecast,
-    replay,
-    sine,
-)
+from bench.alerts_ladder import Latch, Naive, WithForecast, replay
+from bench.ladder_load import SHAPE, SWINGS, WORK_S, Server, Swing, once, sine
 from monitors.contract import MediaRung
 
 
@@ -35,7 +27,30 @@ def test_over_the_same_arrivals_the_ladder_moves_less_and_is_late_less_than_the_
     None
 ):
     swing = Swing("sine of 4 minutes", sine(240, 30.0, 49.0))
-    ladder, naive = (replay(swing, rule(), seed=3, seconds=900) for rule in (WithForecast, Naive))
-    assert ladder.transitions < naive.transitions
+    (ladder,), (naive,) = (
+        replay(swing, rule(), seed=3, hours=1, hour_s=900) for rule in (WithForecast, Naive)
+    )
+    assert 0 < ladder.transitions < naive.transitions
     assert ladder.above < naive.above
     assert ladder.late < naive.late
+
+
+def test_a_latch_never_comes_back_and_the_ladder_does() -> None:
+    swing = Swing("a burst", once(10.0, 60.0, 10.0, 60.0))
+    (_, ladder), (_, latch) = (
+        replay(swing, rule(), seed=3, hours=2, hour_s=1_500) for rule in (WithForecast, Latch)
+    )
+    assert (latch.transitions, latch.full) == (0, 0.0)
+    assert ladder.full > 0.5
+
+
+@pytest.mark.parametrize("swing", SWINGS, ids=lambda swing: swing.name)
+def test_the_arrivals_are_the_same_whoever_was_replayed_before(swing: Swing) -> None:
+    (first, again), other = (
+        [Server(swing, seed) for _ in range(many)] for seed, many in ((1, 2), (2, 1))
+    )
+    for server in (first, *other, again):
+        for _ in range(60):
+            server.second(MediaRung.FULL)
+    assert again.asked == first.asked
+    assert again.table.rows() == first.table.rows()

@@ -10,9 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from alerts.decide import Hold
+from alerts.ladder import Move
 from alerts.overrides import Override
+from alerts.parts import RUNGS as RUNGS_OF
 from alerts.parts import Part
 from monitors.contract import ALL_CLASSES, KvRung, Level, MediaRung, Refusal, SessionClass
+from monitors.rungs import RUNGS
 from redline import cli, ladder
 from redline.control.ladder_api import HoldOrder, LadderStatus, PartStatus, ReleaseOrder
 from redline.settings import Stack
@@ -97,13 +100,27 @@ def test_nobody_who_leads_and_no_resident_are_said(server: Server) -> None:
     assert "no resident has been seen" in out
 
 
+def test_a_dry_run_says_what_it_would_do(server: Server) -> None:
+    move = Move(at=0.0, version="tiny-omni-1", part=Part.MEDIA, rung=2, reason="a [slow] one")
+    shown = msgspec.structs.replace(LADDER, would=(move,))
+    server.answers["/api/status"] = Answer(msgspec.json.encode(status(ladders=(shown,))))
+    text = " ".join(run()[1].split())
+    assert "dry run: media would go to 160x160+8k now: a [slow] one" in text
+
+
 # ---------------------------------------------------------------- what is ordered
+def test_every_rung_of_every_part_has_a_word_of_its_own() -> None:
+    assert {part: list(words.values()) for part, words in ladder.WORDS.items()} == {
+        part: list(range(len(rungs))) for part, rungs in RUNGS_OF.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "parts", "classes", "for_s"),
     [
         ("--media 360p --kv int8 --for 30m", {Part.MEDIA: 1, Part.KV: 1}, ALL_CLASSES, 1800.0),
         ("--media full --for 90s", {Part.MEDIA: 0}, ALL_CLASSES, 90.0),
-        ("--media 160 --class batch --for 2h", {Part.MEDIA: 2}, BATCH, 7200.0),
+        ("--media 160x160 --class batch --for 2h", {Part.MEDIA: 2}, BATCH, 7200.0),
         (
             "--rung 3 --admission limited --for 1m",
             {Part.MEDIA: 1, Part.KV: 1, Part.SHED: 1, Part.ADMISSION: 1},
@@ -144,6 +161,7 @@ def test_clear_ends_it(server: Server) -> None:
         ("set -r b --media 360p --for soon --reason x", 2, "is not a duration"),
         ("set -r b --media 480p --for 30m --reason x", 2, "480p"),
         ("set -r b --media 360p --for 30m", 2, "--reason"),
+        (f"set -r b --rung {len(RUNGS)} --for 30m --reason x", 2, "--rung"),
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage(

@@ -153,7 +153,8 @@ async def test_a_successor_remembers_the_load_that_a_rung_must_be_given_back_to(
     assert [entry.read_as(Peak).per_s for entry in peaks] == [20.0, 30.0], "no more than it takes"
     world.lead()
     await world.seconds(1, AlertName.LATENCY_DEGRADE)
-    assert world.keeper._history("v1").peak(world.clock(), LINES.ladder.memory_s) == 30.0
+    known = world.keeper._books["v1"].history
+    assert known.peak(world.clock(), LINES.ladder.memory_s) == 30.0
 
 
 async def test_at_full_fidelity_no_load_is_journalled(world: World) -> None:
@@ -304,6 +305,7 @@ async def test_a_freeze_needs_no_disk_and_is_journalled_when_there_is_room(world
 
 async def test_no_move_follows_a_freeze_that_was_acknowledged(world: World) -> None:
     """The tick has decided and waits for the disk as the freeze comes."""
+    await world.seconds(1)
     world.journal.gate = threading.Event()
     world.hear(AlertName.LATENCY_DEGRADE)
     tick = asyncio.create_task(world.rounds.once())
@@ -327,6 +329,12 @@ async def test_a_dry_run_orders_nothing_and_says_what_it_would_do_once(
     assert world.moves == []
     told = [r.getMessage() for r in caplog.records if "dry run" in r.getMessage()]
     assert told == ["dry run: v1 would take its media to rung 1 (RedlineLatencyDegrade)"]
+    would = {each.version: each.would for each in world.keeper.status()}
+    assert [(move.part, move.rung) for move in would["v1"]] == [(Part.MEDIA, 1)]
+    assert would["v2"] == ()
+    await world.keeper.set_mode(Mode.LIVE, "ann")
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    assert [each.would for each in world.keeper.status()] == [(), ()]
 
 
 # ---------------------------------------------------------------- restarts

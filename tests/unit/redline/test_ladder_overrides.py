@@ -150,6 +150,35 @@ async def test_an_order_and_a_move_carry_what_moved_them(world: World) -> None:
     assert world.moves[0].seen.per_s == 2.0
 
 
+def hold_media(classes: tuple[SessionClass, ...]) -> HoldOrder:
+    return hold(classes=classes, media=2)
+
+
+@pytest.mark.parametrize("classes", [ALL_CLASSES, (SessionClass.BATCH,)])
+async def test_an_alert_that_moves_another_part_is_not_said_to_be_the_hands(
+    world: World, classes: tuple[SessionClass, ...]
+) -> None:
+    await world.seconds(1)
+    await world.keeper.hold(hold_media(classes))
+    await world.seconds(1)
+    (by_hand,) = world.plane.levels
+    assert (by_hand.actor, by_hand.reason, by_hand.evidence) == ("ann", "a fair", "")
+    world.plane.busy_share = 0.93
+    await world.seconds(1, AlertName.CACHE_BELOW_FLOOR)
+    for order in world.plane.levels[1:]:
+        assert order.level.kv is KvRung.INT8
+        assert (order.actor, order.reason) == ("ladder", AlertName.CACHE_BELOW_FLOOR)
+        assert "93% busy" in order.evidence
+
+
+async def test_an_order_that_renews_says_what_moved_last_of_what_it_holds(world: World) -> None:
+    await world.seconds(1, AlertName.CACHE_BELOW_FLOOR)
+    await world.keeper.hold(hold_media(ALL_CLASSES))
+    await world.seconds(LEASE_S, AlertName.CACHE_BELOW_FLOOR)
+    assert {order.actor for order in world.plane.levels[1:]} == {"ann"}
+    assert {order.level.kv for order in world.plane.levels[1:]} == {KvRung.INT8}
+
+
 async def test_a_ladder_says_where_it_stands_and_what_holds_it(world: World) -> None:
     await world.seconds(1, AlertName.LATENCY_DEGRADE)
     world.hear(AlertName.LATENCY_DEGRADE, status="resolved")
