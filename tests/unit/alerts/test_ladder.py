@@ -1,6 +1,7 @@
 """The degradation ladder as a table of decisions, and what holds whatever fires."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -263,9 +264,10 @@ def journalled(ladder: Ladder) -> dict[Part, Stair]:
 
 
 def assert_well_spaced(moves: list[Move], lines: LadderLines) -> None:
-    """Only the step off full fidelity may follow another move within a dwell."""
-    rung = 0
-    for before, move in zip([None, *moves], moves, strict=False):
-        if before is not None and rung > 0:
+    """Only a worsening that undoes an easing may follow another move within a dwell."""
+    rungs = [0, *(move.rung for move in moves)]
+    went = [after > before for before, after in pairwise(rungs)]  # to a worse rung
+    for i, (before, move) in enumerate(pairwise(moves)):
+        undoes = went[i + 1] and not went[i]
+        if not undoes:
             assert move.at - before.at >= lines.dwell_s
-        rung = move.rung

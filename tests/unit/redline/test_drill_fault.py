@@ -105,7 +105,7 @@ def test_nobody_looks_for_the_fault_before_the_table_has_it(
     record = a_record(received=now, legs=(a_leg(CUT, version="tiny-omni-2"),))
     monkeypatch.setattr(fault, "fetch_wrong", lambda *_: [record])
     row = FaultRow(
-        version=version, fault=kind, finished=9, requests=9, faulted=faulted, rate=None,
+        version=version, fault=kind, finished=9, answered=9, requests=9, faulted=faulted, rate=None,
         rate_low=None, rate_high=None, soft=0, input_only=0,
     )  # fmt: skip
     seen = msgspec.structs.replace(tables(over=0.0, requests=9), faults=(row,))
