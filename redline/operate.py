@@ -20,7 +20,7 @@ from redline.control.api import (
     level_words,
 )
 from redline.settings import Stack
-from rollout.plan import Detectable
+from rollout.detectable import Detectable
 from rollout.sequential import Numbers
 from rollout.status import RolloutStatus
 

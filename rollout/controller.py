@@ -19,17 +19,16 @@ from monitors.redlines import RedLines
 from rollout import commands, phases, rollback, store
 from rollout.commands import CommandRefused
 from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
-from rollout.fold import EvidenceFold, Judgement
+from rollout.detectable import Detectable, detectable
+from rollout.fold import NOTHING_KNOWN, EvidenceFold
 from rollout.ledger import JournalFile, Ledger
 from rollout.phases import Decision, RolloutState, Signals
-from rollout.plan import Cause, Detectable, RolloutPlan, detectable, make_plan
+from rollout.plan import Cause, RolloutPlan, make_plan
 from rollout.rollback import Incomplete, Progress, Rollback
-from rollout.sequential import Verdict
 from rollout.status import RolloutStatus, Traffic
 
 _SAVE_S = 5.0  # between two saves of the evidence
 _MAX_RETRY_S = 30.0  # between two attempts at a rollback; they begin a second apart
-_NOTHING_KNOWN = Judgement(verdict=Verdict.INCONCLUSIVE, breaches=(), quarantine=False, requests=0)
 
 log = logging.getLogger(__name__)
 
@@ -263,7 +262,7 @@ class RolloutController:
         return phases.signals(
             self._state,
             self._observed,
-            judgement=_NOTHING_KNOWN if self._fold is None else self._fold.judgement(),
+            judgement=NOTHING_KNOWN if self._fold is None else self._fold.judgement(),
             fresh=self._clock() - self._heard <= self.lines.rollout.evidence_stale_s,
             canary_died=canary_died,
         )

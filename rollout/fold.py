@@ -25,7 +25,8 @@ from monitors.contract import (
     Wire,
 )
 from monitors.labels import Grade, Origin, Outcome, ResidentState
-from rollout.plan import LatencyLine, RolloutPlan
+from rollout.lines import LatencyLine
+from rollout.plan import RolloutPlan
 from rollout.sequential import RESTARTS, LineTest, Numbers, Saved, Verdict
 
 _OPEN_REQUESTS = 10_000  # more than a canary has in flight; endings lost in a gap fill it up
@@ -65,6 +66,9 @@ class Judgement(Wire, frozen=True):
     breaches: tuple[Numbers, ...]
     quarantine: bool
     requests: int  # finished on A since this rollout began
+
+
+NOTHING_KNOWN = Judgement(verdict=Verdict.INCONCLUSIVE, breaches=(), quarantine=False, requests=0)
 
 
 class EvidenceFold:

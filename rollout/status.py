@@ -4,7 +4,8 @@ from collections import deque
 
 from monitors.contract import Count, Epoch, Evidence, Percent, RequestFinished, Wire
 from monitors.labels import Phase
-from rollout.plan import Detectable, RolloutPlan
+from rollout.detectable import Detectable
+from rollout.plan import RolloutPlan
 from rollout.rollback import Progress
 from rollout.sequential import Numbers, Verdict
 

@@ -9,7 +9,8 @@ from alerts.ladder import Mode
 from monitors.contract import Name, Observed, ResidentStatus, Wire
 from monitors.rungs import shown
 from redline.control.ladder_api import LadderStatus
-from rollout.plan import Detectable, RolloutPlan
+from rollout.detectable import Detectable
+from rollout.plan import RolloutPlan
 from rollout.status import RolloutStatus
 
 

@@ -16,7 +16,7 @@ from monitors.tables import Lines, Tables, lines_shown, windows
 from redline import operate, tables_view
 from redline.control.api import ControlStatus, JournalLine, StartAnswer
 from redline.settings import Stack
-from rollout.plan import Detectable
+from rollout.detectable import Detectable
 from tests.support.http_server import Answer, Server, recording_server
 from tests.unit.redline.samples import LINES, NUMBERS, PLAN, line, resident, rollout, status
 

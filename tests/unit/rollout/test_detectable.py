@@ -1,0 +1,40 @@
+"""Whether the sensitivity that is promised before a rollout is true."""
+
+import numpy as np
+import pytest
+
+from monitors.redlines import RedLines
+from rollout.detectable import clean_requests_to_pass, detectable, requests_to_call
+from rollout.plan import make_plan
+from rollout.sequential import LineTest, Verdict
+from tests.unit.rollout.test_sequential import stop_times
+
+PLAN = make_plan(RedLines(), stable="b", canary="a", version="v2")
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.05, 0.2, 0.5])
+def test_the_median_that_is_promised_is_the_median_that_is_simulated(rate: float) -> None:
+    promised = requests_to_call(PLAN.faults, rate)
+    draws = np.random.default_rng(3).random((120, int(2.5 * promised)))
+    stop = stop_times(PLAN.faults, (draws < rate).astype(float), restart_every=10_000)
+    assert np.median(np.where(stop == 0, draws.shape[1], stop)) == pytest.approx(promised, rel=0.3)
+
+
+def test_less_traffic_detects_less_and_none_detects_nothing() -> None:
+    rates = [detectable(PLAN, rps).fault_rate for rps in (333.0, 20.0, 1.0)]
+    assert rates[0] is not None
+    assert rates[1] is not None
+    assert rates[2] is not None
+    assert 0.005 < rates[0] < rates[1] < rates[2]
+    assert detectable(PLAN, 0.001).fault_rate is None
+
+
+def test_clean_requests_to_pass_is_exact() -> None:
+    needed, test = clean_requests_to_pass(PLAN.faults), LineTest(PLAN.faults)
+    for i in range(needed - 1):
+        test.observe(0.0, f"s{i}")
+    assert test.verdict is Verdict.INCONCLUSIVE
+    test.observe(0.0, "last")
+    assert test.verdict is Verdict.PASS
+    assert not detectable(PLAN, (needed - 1) / 30.0).can_pass
+    assert detectable(PLAN, (needed + 1) / 30.0).can_pass
