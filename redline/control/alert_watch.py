@@ -122,6 +122,6 @@ class AlertWatch:
 
     def _note_source(self, source: Source) -> None:
         if source is not self._source:
-            log.warning("the rules are evaluated by %s now, no more by %s", source, self._source)
+            log.warning("the rules are evaluated by %s now, by %s no longer", source, self._source)
             self._keep(SourceChanged(source=source, before=self._source))
         self._source = source

@@ -36,7 +36,7 @@ def _told(entry: Entry) -> str | None:
             return _news(entry.read_as(AlertNews))
         case kind if kind == SOURCE:
             changed = entry.read_as(SourceChanged)
-            return f"the rules are evaluated by {changed.source} now, no more by {changed.before}"
+            return f"the rules are evaluated by {changed.source} now, by {changed.before} no longer"
         case kind if kind == EVIDENCE_KIND:
             return None
         case _:

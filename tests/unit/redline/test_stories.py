@@ -100,7 +100,7 @@ def test_news_of_an_alert_says_who_found_it_and_how_long_after_it_began(
 def test_a_change_of_who_evaluates_is_told(journal: Journal) -> None:
     changed = SourceChanged(source=Source.EMBEDDED, before=Source.PROMETHEUS)
     assert tell(journal, SOURCE, changed) == (
-        "the rules are evaluated by embedded now, no more by prometheus"
+        "the rules are evaluated by embedded now, by prometheus no longer"
     )
 
 
