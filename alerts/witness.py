@@ -67,7 +67,7 @@ class Witness:
         ended = [row for row in sight.tables.faults if row.fault is None]
         outputs = dict[str, int]()
         for row in sight.tables.latency:
-            outputs[row.version] = outputs.get(row.version, 0) + row.count + row.over
+            outputs[row.version] = outputs.get(row.version, 0) + row.count
         self._finished.note({row.version: row.finished for row in ended}, sight.now)
         self._answered.note({row.version: row.answered for row in ended}, sight.now)
         self._outputs.note(outputs, sight.now)
