@@ -230,7 +230,8 @@ class Evaluator:
 def takes_s(watched: Mapping[str, Alert], lines: RedLines) -> dict[str, float]:
     """How long a Prometheus that has come back takes until it must have fired each alert: its
     window fills, its `for` passes, and Alertmanager tells again of what it had told before. The
-    ladder's end comes after what it reads: an alert that is answered by degrading."""
+    ladder's end comes after what it reads: an alert that is answered by degrading, which may
+    pause by then for as long as the ladder's end looks back."""
     found = {name: each.window_s + each.for_s for name, each in watched.items()}
     acting = (found[name] for name, each in watched.items() if each.action in DEGRADING)
     found[AlertName.LADDER_EXHAUSTED] += max(acting, default=0.0)
