@@ -6,7 +6,8 @@ import pytest
 
 from alerts.alert import Alert
 from alerts.compile import alerts
-from alerts.evaluator import Evaluator, takes_s
+from alerts.evaluator import Evaluator
+from alerts.handover import takes_s
 from alerts.names import AlertName
 from alerts.policy import make
 from alerts.promql import parse_duration
