@@ -57,6 +57,7 @@ class World:
         self.alert: AlertName | None = None
         self.crossed: DrillKind | None = None
         self.ease_at = 0.0
+        self.dwell_s = DWELL_S
         self.silent_s = LINES.alerts.heartbeat_silence_s
         self.heard_s = 5.0
         self.served_while_down = True
@@ -128,9 +129,9 @@ class World:
         self.level = msgspec.structs.replace(self.level, **parts)
 
     def mend(self) -> None:
-        self.ease_at = self.now + QUIET_S + DWELL_S
+        self.ease_at = self.now + QUIET_S + self.dwell_s
         self.later(QUIET_S, self.quieten)
-        self.later(QUIET_S + DWELL_S, self.ease)
+        self.later(QUIET_S + self.dwell_s, self.ease)
 
     def start_control(self) -> None:
         self.control_up, self.epoch = True, self.epoch + 1
@@ -182,7 +183,7 @@ class World:
         )  # fmt: skip
 
     def _ladder(self) -> LadderStatus:
-        left_s = max(0.0, min(DWELL_S, self.ease_at - self.now))
+        left_s = max(0.0, min(self.dwell_s, self.ease_at - self.now))
         parts = tuple(
             PartStatus(
                 part=part, rung=rung(self.level, part), word="", since=None, why="", evidence="",

@@ -109,18 +109,34 @@ def a_part_comes_back_a_dwell_later(world: World) -> None:
     a_part_stays_down(world)
     eased = world.ease
 
+    def again() -> None:
+        world.hold(shed=Shed.OFF)
+
     def ease() -> None:
         eased()
-        world.later(DWELL_S, lambda: world.hold(shed=Shed.OFF))
+        world.ease_at = world.now + world.dwell_s
+        world.later(world.dwell_s, again)
 
     world.ease = ease
+
+
+def and_its_dwell_has_doubled_twice(world: World) -> None:
+    world.dwell_s = 4 * DWELL_S
+    a_part_comes_back_a_dwell_later(world)
 
 
 def a_part_was_down_before(world: World) -> None:
     world.hold(admission=Admission.LIMITED)
 
 
-@pytest.mark.parametrize("odd", [a_part_comes_back_a_dwell_later, a_part_was_down_before])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        a_part_comes_back_a_dwell_later,
+        and_its_dwell_has_doubled_twice,
+        a_part_was_down_before,
+    ],
+)
 def test_a_part_has_its_own_dwell_and_one_that_was_down_before_may_stay(
     odd: Odd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
