@@ -27,7 +27,7 @@ class Alert:
     table: Table | None = None
     keep_firing_s: float = 0.0
     labels: tuple[tuple[str, str], ...] = ()  # those that no series carries
-    window_s: float = 0.0  # how far back its expression looks
+    window_s: float = 0.0  # how far back its expression looks; unsaid of error budgets
 
     @property
     def has_page(self) -> bool:

@@ -20,7 +20,7 @@ from monitors.contract import Observed
 from monitors.labels import Milestone
 from monitors.latency_table import LatencyRow
 from monitors.metric import Label, Table
-from monitors.redlines import AlertLines, RedLines
+from monitors.redlines import AlertLines
 from monitors.tables import Tables
 
 
@@ -225,16 +225,6 @@ class Evaluator:
             for labels, alive in found.items():
                 if alive.standing.fires is fires:
                     yield _firing(self.watched[name], dict(labels), alive)
-
-
-def takes_s(watched: Mapping[str, Alert], lines: RedLines) -> dict[str, float]:
-    """How long a Prometheus that has come back takes until it must have fired each alert: its
-    window fills, its `for` passes, and Alertmanager tells again of what it had told before. The
-    ladder's end comes after what it reads: an alert that is answered by degrading."""
-    found = {name: each.window_s + each.for_s for name, each in watched.items()}
-    acting = (found[name] for name, each in watched.items() if each.action in DEGRADING)
-    found[AlertName.LADDER_EXHAUSTED] += max(acting, default=0.0)
-    return {name: seconds + lines.alerts.repeat_s for name, seconds in found.items()}
 
 
 def _summarised(alert: Alert, wrong: tuple[Labels, ...]) -> Crossed:

@@ -8,7 +8,9 @@ from alerts.policy import Policy
 from alerts.promql import duration
 from alerts.routing import render_alertmanager
 from alerts.rules import RUNBOOKS, render_prometheus, render_rules
+from alerts.wording import fill
 from monitors.labels import Action, Severity
+from monitors.redlines import RedLines
 
 BEGIN, END = "<!-- generated: redline generate -->\n", "<!-- end of generated -->\n"
 
@@ -19,7 +21,8 @@ _SEVERITY = {
     Severity.HEARTBEAT: "a heartbeat to the control plane",
 }
 _ACTION = {
-    Action.SHED: "sheds the version's low-lane work while its engine is past 85 % busy",
+    Action.SHED: "sheds the version's low-lane work while its engine is past "
+    "{scheduler.shed_utilisation} busy",
     Action.LIMIT_ADMISSION: "limits how many requests the version takes at once",
     Action.QUANTISE_KV: "turns the version's KV pool to int8",
     Action.DEGRADE_MEDIA: "lowers the version's media a rung at a time",
@@ -44,7 +47,7 @@ def write_all(root: Path, policy: Policy) -> list[Path]:
             webhook_url="http://control:8090/alerts",
             credentials_file="/run/secrets/control_token",
         ),
-        **_runbooks(root / RUNBOOKS, alerts(policy)),
+        **_runbooks(root / RUNBOOKS, policy),
     }
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,12 +55,16 @@ def write_all(root: Path, policy: Policy) -> list[Path]:
     return list(texts)
 
 
-def _runbooks(folder: Path, every: tuple[Alert, ...]) -> dict[Path, str]:
+def _runbooks(folder: Path, policy: Policy) -> dict[Path, str]:
+    every, lines = alerts(policy), policy.lines
     pages: dict[str, list[Alert]] = {}
     for alert in every:
         if alert.has_page:
             pages.setdefault(alert.runbook, []).append(alert)
-    heads = {folder / page: "\n".join(map(runbook_head, of)) for page, of in pages.items()}
+    heads = {
+        folder / page: "\n".join(runbook_head(alert, lines) for alert in of)
+        for page, of in pages.items()
+    }
     heads[folder / "README.md"] = runbook_index(every)
     return {path: _with_head(path, head) for path, head in heads.items()}
 
@@ -84,7 +91,7 @@ def runbook_index(every: tuple[Alert, ...]) -> str:
     return "| alert | fires when | severity |\n|---|---|---|\n" + "".join(rows)
 
 
-def runbook_head(alert: Alert) -> str:
+def runbook_head(alert: Alert, lines: RedLines) -> str:
     """Markdown: when it fires, for how long, what it does, and the rule itself."""
     kept = (
         f"| fires on for | {duration(alert.keep_firing_s)} after |\n" if alert.keep_firing_s else ""
@@ -95,6 +102,6 @@ def runbook_head(alert: Alert) -> str:
         f"| held for | {duration(alert.for_s)} |\n"
         f"{kept}"
         f"| severity | `{alert.severity}`: {_SEVERITY[alert.severity]} |\n"
-        f"| Redline | {_ACTION[alert.action]} |\n\n"
+        f"| Redline | {fill(_ACTION[alert.action], lines)} |\n\n"
         f"```promql\n{alert.expr}\n```\n"
     )

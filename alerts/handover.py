@@ -10,10 +10,24 @@ from dataclasses import dataclass
 
 import msgspec
 
+from alerts.alert import Alert
 from alerts.evaluator import Evaluation, prometheus_is_silent
 from alerts.firing import Firing, Labels, Source
+from alerts.names import AlertName
 from alerts.receiver import AlertBook, Ended, keep_s
-from monitors.redlines import AlertLines
+from alerts.rule import DEGRADING
+from monitors.redlines import AlertLines, RedLines
+
+
+def takes_s(watched: Mapping[str, Alert], lines: RedLines) -> dict[str, float]:
+    """How long a Prometheus that has come back takes until it must have fired each alert: its
+    window fills, its `for` passes, and Alertmanager tells again of what it had told before. The
+    ladder's end comes after what it reads: an alert that is answered by degrading, which may
+    pause by then for as long as the ladder's end looks back."""
+    found = {name: each.window_s + each.for_s for name, each in watched.items()}
+    acting = (found[name] for name, each in watched.items() if each.action in DEGRADING)
+    found[AlertName.LADDER_EXHAUSTED] += max(acting, default=0.0)
+    return {name: seconds + lines.alerts.repeat_s for name, seconds in found.items()}
 
 
 @dataclass(frozen=True)
@@ -28,15 +42,15 @@ class _Last:
 class Handover:
     """Chooses between a book and an evaluation at each look. `now` is monotonic seconds.
 
-    `takes_s`: of each alert that is evaluated here, how long Prometheus must have been back to
-    have fired it: its `for`, its window and the delivery.
+    `takes`: of each alert that is evaluated here, how long Prometheus must have been back to have
+    fired it, seconds (`takes_s`).
     """
 
     def __init__(
-        self, book: AlertBook, takes_s: Mapping[str, float], lines: AlertLines, *, prometheus: bool
+        self, book: AlertBook, takes: Mapping[str, float], lines: AlertLines, *, prometheus: bool
     ) -> None:
         self._book = book
-        self._takes_s = takes_s
+        self._takes = takes
         self._lines = lines
         self._prometheus = prometheus
         self._hold_s = keep_s(lines)
@@ -71,7 +85,7 @@ class Handover:
             return evaluation.firing
         told = self._book.firing(now)
         if self._back_since is None:
-            return (*(f for f in told if f.alert not in self._takes_s), *evaluation.firing)
+            return (*(f for f in told if f.alert not in self._takes), *evaluation.firing)
         early = (f for f in evaluation.firing if not self._prometheus_had_time(f, now))
         return (*early, *told)
 
@@ -80,7 +94,7 @@ class Handover:
         age_s = self._book.heartbeat_age(now)
         if age_s is None or self._back_since is None:
             return False
-        return now - age_s - self._back_since >= self._takes_s[firing.alert]
+        return now - age_s - self._back_since >= self._takes[firing.alert]
 
     def _held(self, evaluation: Evaluation, now: float) -> Iterable[Firing]:
         """What fired and was not seen to end: the tables show it still, or cannot tell yet."""
@@ -103,10 +117,10 @@ class Handover:
         return _Last(self._as_known(key, firing), firing, said_at)
 
     def _key(self, firing: Firing) -> Labels:
-        return firing.identity if firing.alert in self._takes_s else firing.all_labels
+        return firing.identity if firing.alert in self._takes else firing.all_labels
 
     def _is_undecided(self, firing: Firing, evaluation: Evaluation) -> bool:
-        return firing.alert in self._takes_s and firing.alert not in evaluation.decided
+        return firing.alert in self._takes and firing.alert not in evaluation.decided
 
     def _as_known(self, key: Labels, said: Firing) -> Firing:
         """The same firing goes on, by its first name, where only its source has changed."""

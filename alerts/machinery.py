@@ -51,6 +51,7 @@ def _ladder_exhausted(lines: RedLines) -> Alert:
         action=Action.LIMIT_ADMISSION,
         summary="Degrading {{ $labels.version }} has not brought it back inside its red line",
         runbook=AlertName.LADDER_EXHAUSTED.page,
+        window_s=lines.latency.window_s,
     )
 
 

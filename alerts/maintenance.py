@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 _CLOCK = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d|24:00")
 MIDNIGHT, NEXT_MIDNIGHT = "00:00", "24:00"
+NAMED = "maintenance "  # how the names of our windows begin in Alertmanager
 
 
 class Weekday(StrEnum):
@@ -82,7 +83,7 @@ def time_intervals(windows: tuple[Window, ...]) -> list[dict[str, Any]]:
 def interval_name(place: int, window: Window) -> str:
     """What the window at `place` is called in Alertmanager's configuration: it says why, for
     whoever looks there what mutes an alert."""
-    return f"maintenance {place + 1}: {window.reason}"
+    return f"{NAMED}{place + 1}: {window.reason}"
 
 
 def _intervals(window: Window) -> Iterator[dict[str, Any]]:

@@ -4,10 +4,9 @@ Each `Look` gives what is wrong now, as the labels that tell one alert from anot
 that cannot be told, which is not the same as nothing.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, TypeVar
 
 from alerts.machinery import ANSWERS_TAKE, RUNTIME_JOB
 from alerts.names import AlertName
@@ -19,7 +18,6 @@ from monitors.tables import Tables
 
 Labels = tuple[tuple[str, str], ...]
 Wrong = tuple[Labels, ...] | None
-K = TypeVar("K", bound=Hashable)
 
 # The one place that says which alerts need Prometheus, and what on-call has instead.
 PROMETHEUS_ONLY: Mapping[AlertName, str] = MappingProxyType(
@@ -47,9 +45,9 @@ class Witness:
 
     def __init__(self, lines: RedLines) -> None:
         self._lines = lines
-        self._finished = Growth[str]()  # requests, by version
-        self._answered = Growth[str]()  # those of them that did not fail
-        self._outputs = Growth[str]()  # first outputs, by version
+        self._finished = Growth()  # requests, by version
+        self._answered = Growth()  # those of them that did not fail
+        self._outputs = Growth()  # first outputs, by version
         self.looks: Mapping[AlertName, Callable[[Sight], Wrong]] = {
             AlertName.DATA_PLANE_DOWN: _data_plane_down,
             AlertName.RESIDENT_DOWN: _residents_down,
@@ -67,7 +65,7 @@ class Witness:
         ended = [row for row in sight.tables.faults if row.fault is None]
         outputs = dict[str, int]()
         for row in sight.tables.latency:
-            outputs[row.version] = outputs.get(row.version, 0) + row.count + row.over
+            outputs[row.version] = outputs.get(row.version, 0) + row.count
         self._finished.note({row.version: row.finished for row in ended}, sight.now)
         self._answered.note({row.version: row.answered for row in ended}, sight.now)
         self._outputs.note(outputs, sight.now)
@@ -125,32 +123,32 @@ def _by_version(versions: Iterable[str]) -> tuple[Labels, ...]:
 
 
 # ---------------------------------------------------------------- counters read now and then
-class Growth(Generic[K]):
-    """When counters last grew, noted at each look. `now` is monotonic seconds."""
+class Growth:
+    """When each version's counter last grew, noted at each look. `now` is monotonic seconds."""
 
     def __init__(self) -> None:
-        self._counts: Mapping[K, int] | None = None  # at the last look; None: there was none
-        self._grew_at: dict[K, float] = {}
+        self._counts: Mapping[str, int] | None = None  # at the last look; None: there was none
+        self._grew_at: dict[str, float] = {}
         self._since: float | None = None
 
-    def note(self, counts: Mapping[K, int], now: float) -> None:
+    def note(self, counts: Mapping[str, int], now: float) -> None:
         """What is counted by now. At the first look nobody can tell when it was."""
         if self._counts is None:
             self._since = now
         else:
-            for key, count in counts.items():
-                if count != self._counts.get(key, 0):  # fewer: who counts was started again
-                    self._grew_at[key] = now
+            for version, count in counts.items():
+                if count != self._counts.get(version, 0):  # fewer: who counts was started again
+                    self._grew_at[version] = now
         self._counts = counts
-        self._grew_at = {key: at for key, at in self._grew_at.items() if key in counts}
+        self._grew_at = {v: at for v, at in self._grew_at.items() if v in counts}
 
     def lost_sight(self) -> None:
         """The counters could not be read: the next look is a first one."""
         self._counts = self._since = None
 
-    def grew(self, key: K, now: float, within_s: float) -> bool:
+    def grew(self, version: str, now: float, within_s: float) -> bool:
         """Whether a look within the last seconds found more than the one before."""
-        at = self._grew_at.get(key)
+        at = self._grew_at.get(version)
         return at is not None and now - at < within_s
 
     def watched(self, now: float) -> float:

@@ -49,6 +49,16 @@ class Made(msgspec.Struct, frozen=True):
     silence_id: str = msgspec.field(name="silenceID")
 
 
+class Config(msgspec.Struct, frozen=True):
+    original: str  # YAML
+
+
+class Running(msgspec.Struct, frozen=True):
+    """What Alertmanager says of itself."""
+
+    config: Config
+
+
 class NoAlertmanager(RuntimeError):
     """There is none to silence; the message says what that means."""
 
@@ -132,11 +142,28 @@ def active(stack: Stack) -> list[Known]:
 
 def listing(stack: Stack) -> list[str]:
     """A line for each. Raises `ClientError`, `NoAlertmanager`."""
-    lines = [
+    by_hand = [
         f"until {_clock(each.ends_at)}, by {each.created_by}: {each.comment} ({each.id})"
         for each in active(stack)
     ]
-    return lines or ["no maintenance: notices wake people"]
+    every_week = [f"every week, by the policy: {name}" for name in weekly(stack)]
+    if not every_week:
+        return by_hand or ["no maintenance: notices wake people"]
+    none = "none by hand: notices wake people outside the policy's windows"
+    return [*(by_hand or [none]), *every_week]
+
+
+def weekly(stack: Stack) -> list[str]:
+    """The policy's windows by name, which says why, of the configuration that Alertmanager runs
+    with. Raises `ClientError`, `NoAlertmanager`."""
+    import yaml
+
+    from alerts.maintenance import NAMED
+    from redline.client import ask
+
+    running = ask(stack, "GET", f"{_api(stack)}/status", Running)
+    intervals = yaml.safe_load(running.config.original).get("time_intervals", [])
+    return [each["name"] for each in intervals if each["name"].startswith(NAMED)]
 
 
 def end_all(stack: Stack) -> list[str]:

@@ -6,9 +6,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from alerts.evaluator import Evaluator, takes_s
+from alerts.evaluator import Evaluator
 from alerts.firing import NEWS, SOURCE, AlertNews, Firing, Source, SourceChanged
-from alerts.handover import Handover
+from alerts.handover import Handover, takes_s
 from alerts.news import News
 from alerts.policy import Policy
 from alerts.receiver import AlertBook

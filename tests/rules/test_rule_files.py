@@ -19,7 +19,7 @@ from alerts.rules import prometheus_flags, render_prometheus, render_rules, rete
 from monitors import catalog, recorded
 from monitors.labels import Severity
 from monitors.metric import Kind, Metric
-from monitors.redlines import AlertLines, CacheLines, LatencyLines, RedLines
+from monitors.redlines import AlertLines, CacheLines, LatencyLines, RedLines, SchedulerLines
 from tests.support.promtool import run
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +103,14 @@ def test_the_lines_reach_the_rules():
     assert "for: 2500ms" in rules
     assert 'le="0.35"' in rules
     assert ">= 5" in rules
+
+
+def test_the_lines_reach_what_pages_say_of_an_action(tmp_path: Path):
+    shutil.copytree(ROOT / "docs/runbooks", tmp_path / "docs/runbooks")
+    lines = RedLines(scheduler=SchedulerLines(shed_utilisation=0.92))
+    write_all(tmp_path, make(lines))
+    page = tmp_path / f"docs/runbooks/{AlertName.FIRST_PACKET_SHED.page}"
+    assert "while its engine is past 92 % busy" in page.read_text()
 
 
 def test_rules_read_only_series_that_exist():

@@ -42,8 +42,9 @@ class Segment:
     hits: int  # in eighths of the lookups
     live_gb: float
     finished: int
-    faulted: int
+    faulted: int  # of those finished; these end as `failing` says
     happens: Happens = Happens.NOTHING
+    failing: Outcome = Outcome.FAILED
 
 
 def segments() -> st.SearchStrategy[Segment]:
@@ -60,7 +61,8 @@ def segments() -> st.SearchStrategy[Segment]:
         hits=st.integers(5, 8),
         live_gb=st.sampled_from([0.0, 24.0, 25.0, 26.0]),
         finished=st.sampled_from([0, 0, 2, 7]),
-        faulted=st.sampled_from([0, 0, 0, 1]),
+        faulted=st.sampled_from([0, 0, 0, 1, 7]),
+        failing=st.sampled_from([Outcome.FAILED, Outcome.LOST]),
         happens=st.sampled_from([Happens.NOTHING] * 5 + [*Happens][1:]),
     )
 
@@ -133,8 +135,8 @@ class _Version:
         for _ in range(segment.hung):
             book.crossed(self._stamp, self._draw.choice(milestones[:2]), latency.degrade_s)
         for place in range(segment.finished):
-            faulted = place < segment.faulted
-            ending = Outcome.FAILED if faulted else Outcome.OK
+            ending = segment.failing if place < segment.faulted else Outcome.OK
+            faulted = ending in (Outcome.FAILED, Outcome.LOST)
             book.finished(self._stamp, RequestFinished(outcome=ending, faulted=faulted), ())
 
     def show(self, book: Book, segment: Segment) -> None:

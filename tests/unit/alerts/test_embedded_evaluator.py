@@ -2,9 +2,8 @@
 
 import pytest
 
-from alerts.evaluator import Evaluator, prometheus_is_silent, takes_s
+from alerts.evaluator import prometheus_is_silent
 from alerts.names import AlertName
-from alerts.policy import make
 from monitors.fault_table import FaultTable
 from monitors.labels import Action, Fault, Milestone, Outcome
 from monitors.latency_table import LatencyTable
@@ -152,18 +151,6 @@ def test_what_is_decided_was_watched_for_as_long_as_its_line_must_be_crossed():
         assert AlertName.CACHE_BELOW_FLOOR not in clock.look(tables()).decided
     assert AlertName.CACHE_BELOW_FLOOR in clock.look(tables()).decided
     assert AlertName.CACHE_BELOW_FLOOR not in clock.look(None).decided
-
-
-def test_prometheus_is_waited_for_until_it_has_seen_all_that_an_alert_looks_at():
-    """From the article's lines: window, `for`, and a repeat; and of what an alert reads, too."""
-    lines = RedLines()
-    takes = takes_s(Evaluator(make(lines)).watched, lines)
-    assert takes[AlertName.LATENCY_DEGRADE] == 30 + 0 + 30
-    assert takes[AlertName.CACHE_BELOW_FLOOR] == 30 + 30 + 30
-    assert takes[AlertName.LADDER_EXHAUSTED] == (30 + 30) + 3 * 60 + 30
-    assert takes[AlertName.NO_TRAFFIC] == 30 + 600 + 30
-    assert takes[AlertName.NO_DATA] == 10 * 30 + 30 + 30
-    assert takes[AlertName.RESIDENT_DOWN] == 10 + 30
 
 
 def test_it_says_when_the_first_pending_alert_is_due():

@@ -57,10 +57,14 @@ class World:
         self.alert: AlertName | None = None
         self.crossed: DrillKind | None = None
         self.ease_at = 0.0
+        self.dwell_s = DWELL_S
         self.silent_s = LINES.alerts.heartbeat_silence_s
         self.heard_s = 5.0
         self.served_while_down = True
         self.leaves_s = 0.0  # how long traffic takes to end
+        self.sent: list[Kind | None] = []
+        self.tells, self.shrinks, self.is_native_again = True, True, True
+        self.int8_share = 0.5  # of its native bytes
         self.answered, self.newest = 0, None
         self.failures: list[tuple[float, str]] = []
         self._sending = False
@@ -125,9 +129,9 @@ class World:
         self.level = msgspec.structs.replace(self.level, **parts)
 
     def mend(self) -> None:
-        self.ease_at = self.now + QUIET_S + DWELL_S
+        self.ease_at = self.now + QUIET_S + self.dwell_s
         self.later(QUIET_S, self.quieten)
-        self.later(QUIET_S + DWELL_S, self.ease)
+        self.later(QUIET_S + self.dwell_s, self.ease)
 
     def start_control(self) -> None:
         self.control_up, self.epoch = True, self.epoch + 1
@@ -179,7 +183,7 @@ class World:
         )  # fmt: skip
 
     def _ladder(self) -> LadderStatus:
-        left_s = max(0.0, min(DWELL_S, self.ease_at - self.now))
+        left_s = max(0.0, min(self.dwell_s, self.ease_at - self.now))
         parts = tuple(
             PartStatus(
                 part=part, rung=rung(self.level, part), word="", since=None, why="", evidence="",
@@ -203,7 +207,7 @@ class World:
         short = self.crossed is DrillKind.PRESSURE
         cache = CacheSummary(
             version=VERSION, hit_rate=0.5 if short else 0.95,
-            gpu_mem_gb=PAGES_GB / 2 if self.level.kv else PAGES_GB,
+            gpu_mem_gb=PAGES_GB * (self.int8_share if self.level.kv else 1.0),
         )  # fmt: skip
         return replace(
             NOTHING,
@@ -218,6 +222,7 @@ class World:
     @contextmanager
     def going_on(self, kind: Kind | None) -> Generator[None]:
         before, self._sending = self._sending, self._sending or kind is not None
+        self.sent.append(kind)
         if kind is not None:
             self.later(0.2, self.serve)
         try:
@@ -232,10 +237,13 @@ class World:
             self.newest = Served(self.now - 0.1, self.now)
 
     def probe(self) -> Probe:
-        media, kv = self.level.media > 0, self.level.kv
-        usage = msgspec.structs.replace(a_record().usage, prompt_tokens=139 if media else 161)
+        lower = self.level.media > 0
+        usage = a_record().usage
+        assert usage is not None
+        usage = msgspec.structs.replace(usage, prompt_tokens=139 if lower and self.shrinks else 161)
+        kv = self.level.kv if self.is_native_again else KvRung.INT8
         record = a_record(usage=usage, legs=(a_leg(kv=kv),))
-        return Probe(self.now, "media=360p+8k" if media else "full", record)
+        return Probe(self.now, "media=360p+8k" if lower and self.tells else "full", record)
 
 
 MARKS = {

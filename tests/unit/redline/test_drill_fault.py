@@ -12,8 +12,8 @@ from monitors.contract import EvidenceBody
 from monitors.fault_table import FaultRow
 from monitors.labels import Fault, Grade, Origin, Phase
 from redline.drills import fault
-from redline.drills.stage import Unanswered
-from redline.drills.timeline import Step, wanting
+from redline.drills.stage import CannotRun, Unanswered
+from redline.drills.timeline import BEGIN, BREACH, Step, wanting
 from redline.drills.watch import Sight
 from rollout import rollback
 from rollout.phases import RolloutState
@@ -111,6 +111,71 @@ def test_nobody_looks_for_the_fault_before_the_table_has_it(
     seen = msgspec.structs.replace(tables(over=0.0, requests=9), faults=(row,))
     mark = fault._at_fault(stage, CANARY.version)(replace(NOTHING, tables=seen))
     assert (mark is not None) is counts
+
+
+def test_a_fault_of_before_the_drill_is_none_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    stage = stage_in(world, monkeypatch)
+    legs = (a_leg(CUT, version="tiny-omni-2"),)
+    received = [world.now - 60.0, world.now + 9.0, world.now + 5.0]
+    records = [a_record(received=at, legs=legs) for at in received]
+    monkeypatch.setattr(fault, "fetch_wrong", lambda *_: records)
+    row = FaultRow(
+        version="tiny-omni-2", fault=Fault.SPEECH_TRUNCATED, finished=9, answered=9, requests=9,
+        faulted=1, rate=None, rate_low=None, rate_high=None, soft=0, input_only=0,
+    )  # fmt: skip
+    seen = msgspec.structs.replace(tables(over=0.0, requests=9), faults=(row,))
+    sign = fault._at_fault(stage, CANARY.version)
+    mark = sign(replace(NOTHING, tables=seen))
+    assert mark is not None
+    assert mark.at == world.now + 5.5, "the first one since"
+    records[1:] = []
+    assert sign(replace(NOTHING, tables=seen)) is None
+
+
+# ---------------------------------------------------------------- from the breach to the end
+def test_every_step_of_a_rollback_is_awaited_after_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = [step for step, _ in fault._answered(stage_in(World(), monkeypatch), CANARY)]
+    keys = [step.key for step in steps]
+    proved = [step for step in rollback.Step if step is not rollback.Step.INTENT]  # the call is
+    assert keys == [BREACH, fault.CALLED, *proved]
+    assert [step.since for step in steps] == [BEGIN, *keys[:-1]]
+    assert all(step.within_s for step in steps)
+
+
+@pytest.mark.parametrize(("weight", "serves"), [(0, False), (5, True)])
+def test_a_version_on_trial_without_weight_shows_nothing_yet(weight: int, serves: bool) -> None:
+    world = World()
+    world.canary_weight = weight
+    mark = fault._serving(replace(NOTHING, observed=world.observed()))
+    assert (mark is not None) is serves
+    assert fault._serving(NOTHING) is None
+
+
+def test_a_control_plane_that_stands_by_is_not_drilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    stage = stage_in(world, monkeypatch)
+    standby = msgspec.structs.replace(world.control(), rollout=None)
+    monkeypatch.setattr(world, "control", lambda: standby)
+    with pytest.raises(CannotRun, match="stands by"):
+        fault.fault(stage, unasked=True, clean_up=False)
+
+
+@pytest.mark.parametrize("own_traffic", [True, False])
+@pytest.mark.parametrize("clean_up", [True, False])
+def test_it_speaks_if_it_may_and_lifts_the_quarantine_if_it_is_told_to(
+    own_traffic: bool, clean_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, asked = World(), list[str]()
+    stage = stage_in(world, monkeypatch, own_traffic=own_traffic)
+    monkeypatch.setattr(fault, "ask", lambda *given, **_: asked.append(given[2]))
+    monkeypatch.setattr(fault, "_canary", lambda _: CANARY)
+    monkeypatch.setattr(fault, "_answered", lambda *_: ())
+    fault.fault(stage, unasked=False, clean_up=clean_up)
+    assert [kind is not None and kind.speech for kind in world.sent] == [own_traffic]
+    assert asked == ["http://c/api/rollout/clear-quarantine"] * clean_up
 
 
 @pytest.mark.parametrize(

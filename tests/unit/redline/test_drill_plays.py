@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from alerts.firing import Source
 from monitors.contract import Admission, MediaRung, Shed
 from redline.drills import control_down, engine, machinery
-from redline.drills.stage import Stage, Unanswered
-from redline.drills.timeline import wanting
+from redline.drills.stage import CannotRun, Stage, Unanswered
+from redline.drills.timeline import BREACH, Mark, wanting
 from tests.unit.redline.drill_world import DWELL_S, World, stage_in
+from tests.unit.redline.test_drill_signs import NOTHING
 
 Odd = Callable[[World], None]
 Play = Callable[[Stage], None]
@@ -109,18 +111,34 @@ def a_part_comes_back_a_dwell_later(world: World) -> None:
     a_part_stays_down(world)
     eased = world.ease
 
+    def again() -> None:
+        world.hold(shed=Shed.OFF)
+
     def ease() -> None:
         eased()
-        world.later(DWELL_S, lambda: world.hold(shed=Shed.OFF))
+        world.ease_at = world.now + world.dwell_s
+        world.later(world.dwell_s, again)
 
     world.ease = ease
+
+
+def and_its_dwell_has_doubled_twice(world: World) -> None:
+    world.dwell_s = 4 * DWELL_S
+    a_part_comes_back_a_dwell_later(world)
 
 
 def a_part_was_down_before(world: World) -> None:
     world.hold(admission=Admission.LIMITED)
 
 
-@pytest.mark.parametrize("odd", [a_part_comes_back_a_dwell_later, a_part_was_down_before])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        a_part_comes_back_a_dwell_later,
+        and_its_dwell_has_doubled_twice,
+        a_part_was_down_before,
+    ],
+)
 def test_a_part_has_its_own_dwell_and_one_that_was_down_before_may_stay(
     odd: Odd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +248,35 @@ def test_a_silence_that_is_not_answered_fails(
 ) -> None:
     told = complaints(silent, odd, monkeypatch)
     assert any(says in sentence for sentence in told), told
+
+
+def test_under_a_silence_the_breach_counts_from_the_taking_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = {step.key: step for step in played(silent, as_it_should, monkeypatch).timeline.steps}
+    since = {key: steps[key].since for key in (BREACH, machinery.BACK, engine.QUIET)}
+    assert since == {
+        BREACH: machinery.EMBEDDED, machinery.BACK: machinery.AWAKE, engine.QUIET: machinery.BACK,
+    }  # fmt: skip
+
+
+def test_what_evaluates_itself_already_cannot_be_silenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.source = Source.EMBEDDED
+    stage = stage_in(world, monkeypatch)
+    with pytest.raises(CannotRun, match="evaluated by embedded already"):
+        silent(stage)
+
+
+def test_what_was_so_before_it_went_on_is_not_its_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = stage_in(World(), monkeypatch)
+    seen = [Mark(999.0, "before", "test"), Mark(1001.0, "after", "test")]
+    sign = machinery.after(stage, machinery.AWAKE, lambda _: seen[0])
+    assert sign(NOTHING) is None, "it does not go on yet"
+    stage.act(machinery.AWAKE, "Prometheus goes on")
+    assert sign(NOTHING) is None
+    del seen[0]
+    assert sign(NOTHING) == seen[0]
 
 
 @pytest.mark.parametrize("play", [killed, held(15.0), silent])

@@ -141,6 +141,9 @@ def test_a_move_is_of_this_part_and_version_and_has_the_journals_time() -> None:
     assert eased is not None
     assert (lowered.at, eased.at) == (3.0, 4.0)
     assert [rung for _, rung in signs.moves(sight, Part.MEDIA, VERSION)] == [1, 0]
+    back = replace(NOTHING, journal=lines[-1:])
+    assert signs.lowered(Part.MEDIA, VERSION)(back) is None
+    assert signs.eased(Part.MEDIA, VERSION)(replace(NOTHING, journal=lines[:-1])) is None
 
 
 def test_a_level_is_what_the_data_plane_holds_of_that_part() -> None:
@@ -188,6 +191,10 @@ def test_silence_is_not_the_end_of_an_alert() -> None:
     assert resolved(quiet) is not None
     still = AlertmanagerAlert(labels=LABELS, starts_at=datetime.fromtimestamp(1.0, UTC))
     assert resolved(replace(quiet, alertmanager=(still,))) is None
+    pending = PrometheusAlert(
+        labels=LABELS, state="pending", active_at=datetime.fromtimestamp(1.0, UTC)
+    )
+    assert resolved(replace(quiet, prometheus=(pending,))) is None
 
 
 def test_only_a_later_epoch_is_a_new_leader() -> None:

@@ -242,9 +242,3 @@ def test_what_is_stopped_goes_on_though_the_drill_ends_with_the_very_signal(
 def test_no_stack_is_a_drill_that_cannot_run(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(app, ["drill", "latency", "--state-dir", str(tmp_path)])
     assert outcome.exit_code == command.CANNOT_RUN
-
-
-@pytest.mark.parametrize("wrong", [["--reason", "x"], ["--for", "5m", "--end"]])
-def test_a_maintenance_that_is_half_said_does_nothing(wrong: list[str], tmp_path: Path) -> None:
-    outcome = CliRunner().invoke(app, ["maintenance", *wrong, "--state-dir", str(tmp_path)])
-    assert outcome.exit_code == 2

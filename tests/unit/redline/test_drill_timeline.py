@@ -60,6 +60,7 @@ def test_an_answer_before_its_cause_is_none() -> None:
 
 def test_clocks_and_looks_may_differ_a_little() -> None:
     assert wanting(timeline(3.0, 3.0 - 0.9 * CLOCKS_S, 3.0, 3.0)) == ()
+    assert len(wanting(timeline(3.0, 3.0 - 1.1 * CLOCKS_S, 3.0, 3.0))) == 1
 
 
 def test_what_must_never_happen_fails_a_drill_that_is_complete() -> None:
@@ -102,6 +103,7 @@ def test_a_step_is_overdue_only_once_its_cause_was_seen() -> None:
     assert not seen.overdue(STEPS[1], now=1011.9)
     assert seen.overdue(STEPS[1], now=1012.1)
     assert not seen.overdue(STEPS[2], now=9999.0), "firing never came: nobody waits for more"
+    assert not seen.overdue(STEPS[0], now=9999.0), "it came"
 
 
 def test_bounds_follow_the_red_lines() -> None:
@@ -142,7 +144,9 @@ def test_a_timeline_is_whole_at_80_columns_and_says_what_is_missing() -> None:
     assert "…" not in told
     assert "not seen" in told
     assert "did not answer as docs/runbooks/redline-latency-degrade.md says" in told
-    assert told.index("action: not seen within 5.0 s of firing") < told.index("ladder is frozen")
+    places = ["action: not seen within 5.0 s of firing", "Seen instead:", "the ladder is frozen"]
+    assert [told.index(place) for place in places] == sorted(map(told.index, places))
+    assert "Seen instead" not in drawn(timeline(2.0, 3.0, None, None), ())
 
 
 def test_an_answer_is_said_in_a_sentence_alone() -> None:
