@@ -45,16 +45,7 @@ class Measured(Wire, frozen=True):
     ratio: float
 
 
-class Peak(Wire, frozen=True):
-    """A load that a rung has to be given back to, in requests a second, and when it was so: the
-    memory of it outlives the process. It changes no stair."""
-
-    at: float
-    version: str
-    per_s: float
-
-
-Event = Move | Override | OverrideEnded | Measured | Peak
+Event = Move | Override | OverrideEnded | Measured
 
 
 @dataclass(frozen=True)
@@ -179,8 +170,6 @@ class Ladder:
 
     def after(self, event: Event, lines: LadderLines) -> "Ladder":
         """The ladder once this has happened."""
-        if isinstance(event, Peak):
-            return self
         changed = replace(self, events=self.events + 1)
         match event:
             case Move():

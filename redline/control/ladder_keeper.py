@@ -209,9 +209,12 @@ class LadderKeeper:
         )
         book, now = self._books[resident.version], self._now()
         book.note(now, load, self._lines.ladder)
-        if (peak := book.untold(now, self._lines.ladder)) is not None:
-            async with self._writing:
-                await self._record(peak, LADDER, can_wait=True)
+        if book.is_due(now):
+            try:
+                async with self._writing:
+                    await asyncio.to_thread(book.keep, self._journal, self._ledger.leader_epoch)
+            except JournalUnwritable as err:
+                log.warning("the load is remembered by this process alone: %s", err)
 
     async def _decide(
         self, resident: ResidentStatus, firing: tuple[Firing, ...] | None, *, was_away: bool

@@ -53,6 +53,11 @@ class Disk(Journal):
             raise JournalUnwritable("the disk is full: free some space")
         return super().append(*args, **kwargs)
 
+    def remember(self, *args, **kwargs):
+        if self.full:
+            raise JournalUnwritable("the disk is full: free some space")
+        super().remember(*args, **kwargs)
+
 
 class World:
     """A control loop, its clock, and what it can see: alerts, tables, a data plane."""

@@ -11,16 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alerts.ladder import Move, Peak
+from alerts.decide import foresee
+from alerts.forecast import SPAN_S
+from alerts.ladder import Move
 from alerts.parts import Part
 from alerts.policy import AlertName
 from monitors.contract import ALL_CLASSES, MediaRung
 from monitors.tables import Tables
 from redline.control.ladder_api import HoldOrder
-from redline.control.ladder_events import MOVED, PEAK
+from redline.control.ladder_book import Book, Loads, recall
+from redline.control.ladder_events import KINDS, MOVED
 from tests.unit.redline.ladder_world import DEGRADED, DWELL_S, FULL, LINES, World, hung
 
-WINDOW_S = LINES.latency.window_s
+WINDOW_S, MEMORY_S = LINES.latency.window_s, LINES.ladder.memory_s
 
 
 @pytest.fixture
@@ -46,60 +49,137 @@ def sine(at: float) -> float:
     return 39.5 - 9.5 * math.cos(2 * math.pi * at / 600.0)
 
 
+def ebb(at: float) -> float:
+    """The same, each crest a tenth lower than the one before: each is the highest at some time."""
+    return sine(at) * 0.9 ** (at / 600.0)
+
+
+def do_nothing(at: float) -> None:
+    del at
+
+
 async def swing(
-    world: World, seconds: int, load: Callable[[float], float], killed_at: float | None = None
+    world: World,
+    seconds: int,
+    load: Callable[[float], float],
+    then: Callable[[float], None] = do_nothing,
 ) -> list[Move]:
     """The load goes on after media went to 360p near its peak, as it does with half of the work.
-    All of the ladder's moves."""
+    All of the ladder's moves. `then`: what follows a tick."""
     began = world.clock()
     while (at := world.clock() - began) < seconds:
         per_s = load(at)
         work_s = 0.011 if world.level("b").media else 0.02
         world.tables, world.plane.busy_share = answered(per_s), work_s * per_s
-        if at == killed_at:
-            world.lead()
         if at == 290.0:
             world.hear(AlertName.LATENCY_DEGRADE)
         if at == 300.0:
             world.hear(AlertName.LATENCY_DEGRADE, status="resolved")
         await world.seconds(1)
+        then(at)
     return world.moves
 
 
-async def test_a_control_plane_that_starts_in_a_trough_gives_nothing_back_earlier(
+async def test_a_control_plane_that_starts_in_a_trough_gives_nothing_back_earlier_or_later(
     tmp_path: Path,
 ) -> None:
     def ends(at: float) -> float:
-        return sine(at) if at < 2_340.0 else 30.0
+        return sine(at) if at < 1_740.0 else 30.0
 
-    eased: list[float] = []
-    for killed_at in (None, 2_340.0):
-        folder = tmp_path / str(killed_at)
-        folder.mkdir()
-        world = World(folder)
+    async def eased(world: World, then: Callable[[float], None]) -> float:
         with closing(world.journal):
-            down, back = await swing(world, 4_800, ends, killed_at)
-            eased.append(back.at - down.at)
-    without, killed = eased
-    assert killed >= without - 1.0
-    assert killed <= without + LINES.ladder.memory_s / 2
+            down, back = await swing(world, 3_700, ends, then)
+        return back.at - down.at
+
+    def kill(at: float) -> None:
+        if at == 1_740.0:
+            killed.lead()
+
+    (tmp_path / "killed").mkdir()
+    world, killed = World(tmp_path), World(tmp_path / "killed")
+    without = await eased(world, do_nothing)
+    assert without > 1_700.0, "it waited for the load"
+    assert await eased(killed, kill) == pytest.approx(without, abs=SPAN_S)
 
 
-async def test_a_load_that_swings_is_journalled_a_few_times_an_hour(world: World) -> None:
-    await swing(world, 7_200, sine)
-    peaks = [entry.read_as(Peak).per_s for entry in world.journal.read(kinds=[PEAK])]
-    assert max(peaks) == pytest.approx(49.0, rel=0.05)
-    assert len(peaks) <= 2 * 6
-
-
-async def test_a_load_is_journalled_where_a_rung_waits_for_it_and_not_for_memory_alone(
+async def test_whenever_a_leader_dies_its_successor_forecasts_as_it_would_have(
     world: World,
 ) -> None:
-    world.tables = hung(600)
+    """A successor for every moment goes on beside the leader, which never dies."""
+    successors: dict[float, Book] = {}  # by when they began
+    own: list[float] = []  # the peak that the leader remembers, by the second
+    theirs: list[tuple[float, float, float]] = []
+    crossed: dict[float | None, float] = {}  # when each foresaw last that the line is crossed
+
+    def then(at: float) -> None:
+        leader, now = world.keeper._books["v1"], world.clock() - 1.0
+        own.append(leader.history.peak(now, MEMORY_S) or 0.0)
+        if 300.0 < at < 2_700.0 and at % 97.0 == 0.0:
+            successors[at] = recall(world.journal, {"v1"}, now, LINES)["v1"]
+        for book in successors.values():
+            book.note(now, leader.history.newest, LINES.ladder)
+        if at % (SPAN_S / 2):
+            return
+        for began, book in (*successors.items(), (None, leader)):
+            theirs.append((began or 0.0, at, book.history.peak(now, MEMORY_S) or 0.0))
+            if foresee(leader.ladder, Part.MEDIA, book.history, now, LINES).crosses:
+                crossed[began] = at
+
+    await swing(world, 4_500, ebb, then)
+    span = int(SPAN_S)
+    for began, at, peak in theirs:
+        around = own[max(int(at) - span, 0) : int(at) + span + 1]
+        assert min(around) <= peak <= max(around), (began, at)
+    last = crossed.pop(None)
+    assert 3_000.0 < last < 4_400.0
+    assert len(crossed) == len(successors) > 20
+    assert list(crossed.values()) == pytest.approx([last] * len(crossed), abs=SPAN_S)
+
+
+async def test_a_load_that_swings_is_kept_once_in_a_span_and_adds_nothing_to_the_journal(
+    world: World,
+) -> None:
+    kept: list[str] = []
+    remember = world.journal.remember
+
+    def count(name: str, *args, **kwargs):
+        kept.append(name)
+        remember(name, *args, **kwargs)
+
+    world.journal.remember = count
+    await swing(world, 900, sine)
+    assert set(kept) == {"ladder.loads v1"}
+    assert 600 / SPAN_S <= len(kept) <= 1 + 610 / SPAN_S
+    assert len(world.journal.read(kinds=list(KINDS))) <= 2
+
+
+def loads_kept(world: World) -> Loads | None:
+    return world.journal.remembered("ladder.loads v1", Loads)
+
+
+async def test_a_load_is_kept_where_a_rung_waits_for_it_and_not_for_memory_alone(
+    world: World,
+) -> None:
+    world.tables = answered(20.0)
     await world.seconds(5, AlertName.CACHE_BELOW_FLOOR)
-    assert list(world.journal.read(kinds=[PEAK])) == []
+    assert loads_kept(world) is None
     await world.seconds(5, AlertName.FIRST_PACKET_SHED)
-    assert len(world.journal.read(kinds=[PEAK])) <= 1
+    kept = loads_kept(world)
+    assert kept is not None
+    assert [per_s for _, per_s in kept.peaks] == [20.0]
+
+
+async def test_a_load_that_no_disk_takes_stops_nothing_and_is_kept_once_there_is_room(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    world.tables, world.journal.full = hung(600), True
+    await world.seconds(5, AlertName.LATENCY_DEGRADE)
+    assert loads_kept(world) is None
+    assert "the load is remembered by this process alone" in caplog.text
+    world.journal.full = False
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    assert loads_kept(world) is not None
 
 
 # ---------------------------------------------------------------- a clock that is set
