@@ -138,7 +138,7 @@ async def test_ticks_that_come_seldom_still_degrade(world: World, apart_s: float
 async def test_a_clock_that_is_set_forward_eases_nothing(world: World) -> None:
     await world.seconds(1, AlertName.LATENCY_DEGRADE)
     world.hear(AlertName.LATENCY_DEGRADE, status="resolved")
-    world.keeper._wall = lambda: world.clock() + 3700.0
+    world.set_by_s = 3_700.0
     await world.seconds(DWELL_S - 2)
     assert world.level("b") == DEGRADED
 

@@ -11,18 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alerts.decide import foresee
+from alerts.decide import Hold, foresee
 from alerts.forecast import SPAN_S
 from alerts.ladder import Move
 from alerts.parts import Part
 from alerts.policy import AlertName
 from monitors.contract import ALL_CLASSES, MediaRung
 from monitors.tables import Tables
-from redline.control.ladder_api import HoldOrder
+from redline.control.ladder_api import HoldOrder, PartStatus
 from redline.control.ladder_book import Book, Loads, recall
 from redline.control.ladder_events import KINDS, MOVED
 from tests.unit.redline.ladder_world import DEGRADED, DWELL_S, FULL, LINES, World, hung
 
+HOUR_S, BUDGET = 3_600.0, LINES.ladder.moves_per_hour
 WINDOW_S, MEMORY_S = LINES.latency.window_s, LINES.ladder.memory_s
 
 
@@ -190,24 +191,6 @@ def hold(for_s: float) -> HoldOrder:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("by_s", [3_700.0, -3_700.0])
-async def test_a_clock_that_is_set_ends_no_override_and_empties_no_budget(
-    world: World, by_s: float
-) -> None:
-    await world.seconds(1, AlertName.CACHE_BELOW_FLOOR)
-    await world.keeper.hold(hold(600.0))
-    world.keeper._wall = lambda: world.clock() + by_s
-    await world.seconds(590.0)
-    status = next(each for each in world.keeper.status() if each.resident == "b")
-    assert status.override is not None
-    kv = next(part for part in status.parts if part.part is Part.KV)
-    assert kv.moves_left == LINES.ladder.moves_per_hour - 2
-    assert world.level("b").media is MediaRung.P160_8K
-    await world.seconds(20.0)
-    assert world.level("b").media is not MediaRung.P160_8K
-
-
-# ---------------------------------------------------------------- what the journal has
 def fill(world: World, moves: list[Move]) -> None:
     with closing(sqlite3.connect(world.path)) as db, db:
         db.executemany(
@@ -216,6 +199,92 @@ def fill(world: World, moves: list[Move]) -> None:
         )
 
 
+def part_of(world: World, part: Part) -> PartStatus:
+    status = next(each for each in world.keeper.status() if each.resident == "b")
+    return next(each for each in status.parts if each.part is part)
+
+
+def spend(world: World) -> None:
+    """The hour's moves of KV, which ends at int8."""
+    moves = [
+        Move(at=world.wall(), version="v1", part=Part.KV, rung=rung, reason="it was needed")
+        for rung in (1, 0) * (BUDGET // 2)
+    ]
+    fill(world, [*moves, msgspec.structs.replace(moves[0], rung=1)])
+
+
+async def lasts_s(world: World) -> float:
+    """How long the override goes on, in seconds as they go by."""
+    began = world.clock()
+    while world.level("b").media is MediaRung.P160_8K:
+        await world.seconds(1)
+        assert world.clock() - began < 2 * HOUR_S
+    return world.clock() - began
+
+
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S])
+async def test_a_clock_that_is_set_while_a_leader_lives_changes_no_override_and_no_budget(
+    world: World, by_s: float
+) -> None:
+    spend(world)
+    await world.seconds(1)
+    assert part_of(world, Part.KV).moves_left == 0
+    await world.keeper.hold(hold(600.0))
+    await world.seconds(100.0)
+    world.set_by_s = by_s
+    assert await lasts_s(world) == pytest.approx(500.0, abs=3.0)
+    await world.seconds(HOUR_S - 710.0)
+    assert part_of(world, Part.KV).moves_left == 0
+    await world.seconds(110.0)
+    assert part_of(world, Part.KV).moves_left > 0
+
+
+async def test_a_leader_that_starts_after_the_clock_was_set_back_takes_what_lies_ahead_for_new(
+    world: World,
+) -> None:
+    spend(world)
+    await world.seconds(1)
+    await world.keeper.hold(hold(600.0))
+    await world.seconds(100.0)
+    world.set_by_s = -HOUR_S
+    world.lead()
+    await world.seconds(1)
+    assert part_of(world, Part.KV).moves_left == 0
+    since = [part_of(world, part).since for part in (Part.MEDIA, Part.KV)]
+    assert since == pytest.approx([world.wall()] * 2, abs=2.0)
+    assert await lasts_s(world) == pytest.approx(600.0, abs=3.0)
+    await world.seconds(HOUR_S - 710.0)
+    assert part_of(world, Part.KV).moves_left == 0
+    await world.seconds(110.0)
+    assert part_of(world, Part.KV).moves_left > 0
+
+
+async def test_to_a_leader_that_starts_after_the_clock_was_set_forward_as_much_time_has_passed(
+    world: World,
+) -> None:
+    spend(world)
+    await world.seconds(1)
+    await world.keeper.hold(hold(HOUR_S + 600.0))
+    await world.seconds(100.0)
+    world.set_by_s = HOUR_S
+    world.lead()
+    assert await lasts_s(world) == pytest.approx(500.0, abs=3.0)
+    assert part_of(world, Part.KV).moves_left > 0
+
+
+async def test_after_the_clock_was_set_back_the_forecast_is_not_blind(world: World) -> None:
+    """A move that lies ahead would put off every look that tells until its time had come."""
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    world.tables, world.plane.busy_share = answered(40.0), 0.7
+    await world.seconds(SPAN_S, AlertName.LATENCY_DEGRADE)
+    world.hear(AlertName.LATENCY_DEGRADE, status="resolved")
+    world.set_by_s = -HOUR_S
+    world.lead()
+    await world.seconds(2 * DWELL_S)
+    assert part_of(world, Part.MEDIA).holds == (Hold.FORECAST,)
+
+
+# ---------------------------------------------------------------- what the journal has
 async def test_nobody_waits_while_the_journal_is_read(world: World) -> None:
     """What is done at once where a reader holds the loop: nothing."""
     began, go_on = threading.Event(), threading.Event()
