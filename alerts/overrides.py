@@ -36,8 +36,11 @@ class Override(Wire, frozen=True):
 
     def no_later_than(self, now: float) -> "Override":
         """The same, given just now where it lies ahead of that."""
-        ahead_s = max(self.at - now, 0.0)
-        return msgspec.structs.replace(self, at=self.at - ahead_s, until=self.until - ahead_s)
+        return self.shifted(min(now - self.at, 0.0))
+
+    def shifted(self, by_s: float) -> "Override":
+        """The same, so much later."""
+        return msgspec.structs.replace(self, at=self.at + by_s, until=self.until + by_s)
 
     def moves(self, part: Part, rung: int, session_class: SessionClass, now: float) -> bool:
         """Whether sessions of a class have this part from the hand, where the ladder's own is on

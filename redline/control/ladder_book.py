@@ -39,7 +39,7 @@ class Book:
         """One more look at it."""
         self.history = self.history.noted(at, load, kept_s(lines))
 
-    def is_due(self, now: float) -> bool:
+    def is_behind(self, now: float) -> bool:
         """Whether a rung waits for loads that a successor would not know of, to within a span."""
         waits = any(self.ladder.stairs[part].rung for part in LOAD_PARTS)
         rested = self.kept_at is None or now - self.kept_at >= SPAN_S

@@ -232,6 +232,11 @@ async def test_a_clock_that_is_set_while_a_leader_lives_changes_no_override_and_
     await world.keeper.hold(hold(600.0))
     await world.seconds(100.0)
     world.set_by_s = by_s
+    await world.seconds(1.0)
+    (held,) = (each.override for each in world.keeper.status() if each.resident == "b")
+    assert held is not None
+    assert held.until - world.wall() == pytest.approx(499.0, abs=2.0), "people read it so"
+    assert part_of(world, Part.MEDIA).since == pytest.approx(world.wall() - 101.0, abs=2.0)
     assert await lasts_s(world) == pytest.approx(500.0, abs=3.0)
     await world.seconds(HOUR_S - 710.0)
     assert part_of(world, Part.KV).moves_left == 0
