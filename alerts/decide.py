@@ -57,7 +57,7 @@ def decide(
     `was_away`: nobody watched until now; every dwell starts again, and what fires still acts.
     """
     alerts = None if firing is None else [f for f in firing if f.version == ladder.version]
-    noted = _seen(ladder, None if was_away else alerts, now)
+    noted = _seen(ladder.no_later_than(now), None if was_away else alerts, now)
     seen = _foreseen(noted, history, now, lines)
     if alerts is None or mode is Mode.FROZEN:
         return Decision(seen, seen)
@@ -72,11 +72,11 @@ def decide(
 
 
 def _seen(ladder: Ladder, alerts: list[Firing] | None, now: float) -> Ladder:
-    """Note which parts' alerts fire, or may for all we know; nothing was seen after `now`."""
+    """Note which parts' alerts fire, or may for all we know."""
     stairs: dict[Part, Stair] = {}
     for part, stair in ladder.stairs.items():
         fires = alerts is None or _of(part, alerts) is not None
-        stairs[part] = replace(stair, fired_at=now if fires else min(stair.fired_at, now))
+        stairs[part] = replace(stair, fired_at=now) if fires else stair
     return ladder.with_stairs(stairs)
 
 
@@ -174,7 +174,7 @@ def holds(
         Hold.BUDGET: stair.spent(now) >= budget,
         # Of many looks the luckiest is inside the line: all of a dwell must be.
         Hold.FORECAST: stair.crossed_at is not None
-        and 0.0 <= now - stair.crossed_at < stair.dwell_s
+        and now - stair.crossed_at < stair.dwell_s
         and not _is_to_be_tested(stair, quiet, now, lines.ladder),
     }
     return tuple(hold for hold, holds in found.items() if holds)

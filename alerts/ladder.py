@@ -45,16 +45,7 @@ class Measured(Wire, frozen=True):
     ratio: float
 
 
-class Peak(Wire, frozen=True):
-    """A load that a rung has to be given back to, in requests a second, and when it was so: the
-    memory of it outlives the process. It changes no stair."""
-
-    at: float
-    version: str
-    per_s: float
-
-
-Event = Move | Override | OverrideEnded | Measured | Peak
+Event = Move | Override | OverrideEnded | Measured
 
 
 @dataclass(frozen=True)
@@ -109,12 +100,23 @@ class Stair:
         )
 
     def rested(self, now: float, seconds: float) -> bool:
-        """Whether the last move lies so far back, or ahead: then the clock was set back since."""
-        return self.moved_at is None or not 0.0 <= now - self.moved_at < seconds
+        """Whether the last move lies so far back."""
+        return self.moved_at is None or now - self.moved_at >= seconds
 
     def spent(self, now: float) -> int:
         """How many moves the ladder has made in the last hour."""
-        return sum(0.0 <= now - at < _HOUR_S for at in self.moves)
+        return sum(now - at < _HOUR_S for at in self.moves)
+
+    def no_later_than(self, now: float) -> "Stair":
+        """The same, what lies ahead of `now` done just now."""
+        return replace(
+            self,
+            fired_at=min(self.fired_at, now),
+            crossed_at=_earlier(self.crossed_at, now),
+            moved_at=_earlier(self.moved_at, now),
+            eased_at=_earlier(self.eased_at, now),
+            moves=tuple(min(at, now) for at in self.moves),
+        )
 
     def patience(self, lines: LadderLines) -> float:
         """How many times longer everything takes after relapses."""
@@ -123,6 +125,10 @@ class Stair:
     def ratio(self, lines: LadderLines) -> float:
         """Of media: how many times the work one rung better takes."""
         return self.ratios.get(self.rung) or assumed_ratio(MediaRung(self.rung), lines)
+
+
+def _earlier(at: float | None, now: float) -> float | None:
+    return None if at is None else min(at, now)
 
 
 @dataclass(frozen=True)
@@ -179,8 +185,6 @@ class Ladder:
 
     def after(self, event: Event, lines: LadderLines) -> "Ladder":
         """The ladder once this has happened."""
-        if isinstance(event, Peak):
-            return self
         changed = replace(self, events=self.events + 1)
         match event:
             case Move():
@@ -195,6 +199,14 @@ class Ladder:
                 media = self.stairs[Part.MEDIA]
                 ratios = {**media.ratios, event.rung: event.ratio}
                 return changed.with_stairs({Part.MEDIA: replace(media, ratios=ratios, left=None)})
+
+    def no_later_than(self, now: float) -> "Ladder":
+        """The same, what lies ahead of `now` done just now: the clock was set back since. Else a
+        budget would be free until then, no forecast be told, and an override last so much longer.
+        """
+        hand = None if self.override is None else self.override.no_later_than(now)
+        stairs = {part: stair.no_later_than(now) for part, stair in self.stairs.items()}
+        return replace(self, stairs=stairs, override=hand)
 
     def _cause(self, part: Part, session_class: SessionClass, now: float) -> Cause:
         stair, hand = self.stairs[part], self.override

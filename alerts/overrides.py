@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from alerts.parts import ENGINES_OWN, RUNGS, Part
 from monitors.contract import ALL_CLASSES, SessionClass, Wire
 
@@ -31,6 +33,14 @@ class Override(Wire, frozen=True):
     def holds(self, part: Part, now: float) -> bool:
         """Whether the ladder may not move this part now."""
         return self.is_for_all and part in self.parts and now < self.until
+
+    def no_later_than(self, now: float) -> "Override":
+        """The same, given just now where it lies ahead of that."""
+        return self.shifted(min(now - self.at, 0.0))
+
+    def shifted(self, by_s: float) -> "Override":
+        """The same, so much later."""
+        return msgspec.structs.replace(self, at=self.at + by_s, until=self.until + by_s)
 
     def moves(self, part: Part, rung: int, session_class: SessionClass, now: float) -> bool:
         """Whether sessions of a class have this part from the hand, where the ladder's own is on

@@ -1,7 +1,8 @@
 """The journal: every decision of the control plane, durable before it acts; and who leads.
 
 One SQLite file (WAL, synchronous=FULL). Entries are only ever appended: triggers refuse the
-rest, and a leader that has been superseded is refused too. Safe to call from several threads.
+rest, and a leader that has been superseded is refused too. Beside them lies what a successor must
+know and what is no decision: of each such thing the newest alone. Safe to call from threads.
 """
 
 import fcntl
@@ -34,6 +35,10 @@ CREATE TRIGGER IF NOT EXISTS entries_never_change BEFORE UPDATE ON entries
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 CREATE TRIGGER IF NOT EXISTS entries_never_go BEFORE DELETE ON entries
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+CREATE TABLE IF NOT EXISTS memories (
+    name TEXT PRIMARY KEY,
+    body TEXT NOT NULL
+) STRICT;
 CREATE TABLE IF NOT EXISTS lease (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     epoch INTEGER NOT NULL,
@@ -91,10 +96,7 @@ class Journal:
         """
         text = msgspec.json.encode(body).decode()
         row = (self._wall(), leader_epoch, actor, kind, text)
-        with self._file.transaction() as db:
-            newest: int = db.execute(_NEWEST_EPOCH).fetchone()[0]
-            if leader_epoch < newest:
-                raise StaleLeader(f"leader epoch {leader_epoch} is over: {newest} leads now")
+        with self._leading(leader_epoch) as db:
             cursor = db.execute(
                 "INSERT INTO entries (wall, leader_epoch, actor, kind, body)"
                 " VALUES (?, ?, ?, ?, ?) RETURNING id",
@@ -102,6 +104,21 @@ class Journal:
             )
             entry_id: int = cursor.fetchone()[0]
         return _entry((entry_id, *row))
+
+    def remember(self, name: str, body: Wire, leader_epoch: int) -> None:
+        """Keep `body` under a name, in place of what was kept there. Raises as `append` does."""
+        with self._leading(leader_epoch) as db:
+            db.execute(
+                "INSERT INTO memories VALUES (?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET body = excluded.body",
+                (name, msgspec.json.encode(body).decode()),
+            )
+
+    def remembered(self, name: str, body_type: type[T]) -> T | None:
+        """What is kept under a name; None: nothing is. Raises `msgspec.ValidationError` when it is
+        no `body_type`."""
+        rows = self._file.rows("SELECT body FROM memories WHERE name = ?", (name,))
+        return msgspec.json.decode(rows[0][0], type=body_type) if rows else None
 
     def read(
         self, after: int = 0, kinds: Collection[str] | None = None, limit: int | None = 1_000
@@ -139,6 +156,15 @@ class Journal:
     def close(self) -> None:
         """Close the file; a closed journal is not used again."""
         self._file.close()
+
+    @contextmanager
+    def _leading(self, leader_epoch: int) -> Generator[sqlite3.Connection]:
+        """A transaction of the newest leader's. Raises `StaleLeader` for any other's."""
+        with self._file.transaction() as db:
+            newest: int = db.execute(_NEWEST_EPOCH).fetchone()[0]
+            if leader_epoch < newest:
+                raise StaleLeader(f"leader epoch {leader_epoch} is over: {newest} leads now")
+            yield db
 
 
 class LeaderLease:

@@ -1,6 +1,6 @@
 """The ladder's entries in the journal: their kinds, what is in them, and how they are told."""
 
-from alerts.ladder import Event, Measured, Mode, Move, Peak
+from alerts.ladder import Event, Measured, Mode, Move
 from alerts.overrides import Override, OverrideEnded
 from alerts.parts import RUNGS, Part
 from monitors.contract import Wire
@@ -9,14 +9,13 @@ from monitors.rungs import word
 
 MOVED, MODE = "ladder.moved", "ladder.mode"
 OVERRIDE, OVERRIDE_ENDED = "ladder.override", "ladder.override_ended"
-MEASURED, PEAK = "ladder.measured", "ladder.peak"
+MEASURED = "ladder.measured"
 
 KINDS: dict[str, type[Event]] = {
     MOVED: Move,
     OVERRIDE: Override,
     OVERRIDE_ENDED: OverrideEnded,
     MEASURED: Measured,
-    PEAK: Peak,
 }
 """Whose fold a ladder is."""
 _KIND_OF = {body: kind for kind, body in KINDS.items()}
@@ -38,8 +37,8 @@ def read(entry: Entry) -> Event:
     return entry.read_as(KINDS[entry.kind])
 
 
-def told(event: Event) -> str | None:
-    """An event as a sentence; None for what only a restart needs."""
+def told(event: Event) -> str:
+    """An event as a sentence."""
     match event:
         case Move():
             seen = event.seen.told()
@@ -57,8 +56,6 @@ def told(event: Event) -> str | None:
                 f"{event.version}: one media rung better takes {event.ratio:.2f} times the work "
                 f"of rung {event.rung}"
             )
-        case Peak():
-            return None
 
 
 def held(override: Override) -> str:

@@ -190,14 +190,14 @@ class LadderKeeper:
             book.ladder = unseen.ladder
 
     async def _catch_up(self) -> None:
-        """Journal a freeze that could not be when it was ordered."""
+        """Journal what could not be at its time: a freeze, a measurement, an override's end."""
         if not self._ledger.behind:
             return
         try:
             async with self._writing:
                 await asyncio.to_thread(self._ledger.catch_up)
         except JournalUnwritable as err:
-            log.warning("the freeze is not journalled yet: %s", err)
+            log.warning("%d waiting to be journalled: %s", self._ledger.behind, err)
 
     async def _note(self, resident: ResidentStatus, tables: Tables | None) -> None:
         load = load_of(
@@ -209,9 +209,11 @@ class LadderKeeper:
         )
         book, now = self._books[resident.version], self._now()
         book.note(now, load, self._lines.ladder)
-        if (peak := book.untold(now, self._lines.ladder)) is not None:
-            async with self._writing:
-                await self._record(peak, LADDER, can_wait=True)
+        if book.is_behind(now):
+            try:
+                await asyncio.to_thread(book.keep, self._journal, self._ledger.leader_epoch)
+            except JournalUnwritable as err:
+                log.warning("the load is remembered by this process alone: %s", err)
 
     async def _decide(
         self, resident: ResidentStatus, firing: tuple[Firing, ...] | None, *, was_away: bool
@@ -268,7 +270,7 @@ class LadderKeeper:
         return self._versions[resident]
 
     def _view(self, resident: str, version: str) -> LadderStatus:
-        return view(resident, self._books[version], self._now(), self._lines)
+        return view(resident, self._books[version], self._now(), self._wall(), self._lines)
 
     # ------------------------------------------------------------ orders
     async def _keep(self, resident: ResidentStatus, ladder: Ladder) -> None:

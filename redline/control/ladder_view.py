@@ -11,31 +11,36 @@ from redline.control.ladder_book import Book
 from redline.control.ladder_events import parts_held, rung_word
 
 
-def view(resident: Name, book: Book, now: float, lines: RedLines) -> LadderStatus:
-    """The ladder of a resident's version at `now` (wall seconds)."""
+def view(resident: Name, book: Book, now: float, wall: float, lines: RedLines) -> LadderStatus:
+    """The ladder of a resident's version at `now`, by the book's clock. The times in it are by the
+    calendar's, which shows `wall` and may have been set since the book's began."""
     ladder = book.ladder
     wanted = {each: ladder.level_of(each, now) for each in ALL_CLASSES}
     level = wanted[SessionClass.INTERACTIVE]
-    held = ladder.override if ladder.override is not None and now < ladder.override.until else None
+    held, set_s = ladder.override, wall - now
+    if held is not None:
+        held = held.shifted(set_s) if now < held.until else None
     return LadderStatus(
         resident=resident,
         version=ladder.version,
         level=level,
         apart={each: other for each, other in wanted.items() if other != level},
-        parts=tuple(_part(ladder, part, book.history, now, lines) for part in Part),
+        parts=tuple(_part(ladder, part, book.history, now, set_s, lines) for part in Part),
         override=held,
         held="" if held is None else parts_held(held),
         would=book.would,
     )
 
 
-def _part(ladder: Ladder, part: Part, history: History, now: float, lines: RedLines) -> PartStatus:
+def _part(
+    ladder: Ladder, part: Part, history: History, now: float, set_s: float, lines: RedLines
+) -> PartStatus:
     stair = ladder.stairs[part]
     return PartStatus(
         part=part,
         rung=stair.rung,
         word=rung_word(part, stair.rung),
-        since=stair.moved_at,
+        since=None if stair.moved_at is None else stair.moved_at + set_s,
         why=stair.why,
         evidence=stair.evidence,
         dwell_left_s=_dwell_left(ladder, part, now) if stair.rung else 0.0,

@@ -11,7 +11,10 @@ import typer.main
 
 from monitors import catalog
 from monitors.contract import DrainOrder, FlushOrder, LadderOrder, ProbeOrder, Route
+from monitors.redlines import LadderLines
 from redline.cli import app
+from runtime.refusals import of_engine
+from runtime.residents.port import Failed
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -101,6 +104,23 @@ def test_metrics_are_named_as_in_the_catalog(path: Path) -> None:
 def test_a_runbook_page_has_its_parts_in_the_order_of_their_use(path: Path) -> None:
     heads = re.findall(r"^## (.*)", path.read_text(), re.MULTILINE)
     assert heads == ["Redline has already", "Check", "By hand", "Over when"]
+
+
+def test_the_page_on_shedding_says_what_a_client_is_answered() -> None:
+    answer = of_engine(Failed("one", "shed", "dropped"))
+    assert answer.retry_after_s == 1
+    said = f"`{answer.status}` with the code `{answer.code}` and a `Retry-After` of a second"
+    assert said in (ROOT / "docs/runbooks/redline-first-packet-shed.md").read_text()
+
+
+def test_the_readme_says_how_long_a_rung_takes_to_come_back() -> None:
+    lines = LadderLines()
+    assert (lines.dwell_s, lines.relapse_s) == (60.0, 600.0)
+    assert lines.max_dwell_s == lines.memory_s == 1_800.0
+    assert (
+        "A dwell is a minute; a rung that is needed again within ten minutes doubles it, up to"
+        " half an hour, and the half hour of load with it"
+    ) in (ROOT / "README.md").read_text()
 
 
 def test_the_runbooks_read_the_token_of_the_compose_stack_where_it_is_mounted() -> None:

@@ -72,6 +72,32 @@ def test_a_superseded_leader_is_refused_and_leaves_no_trace(tmp_path: Path) -> N
         assert opened.newest_epoch() == 5
 
 
+def test_of_what_is_remembered_the_newest_alone_is_kept_and_no_entry_tells_of_it(
+    tmp_path: Path,
+) -> None:
+    first = DrainOrder(leader_epoch=4, mode=DrainMode.ABORT, timeout_s=3.0)
+    newest = msgspec.structs.replace(first, timeout_s=4.0)
+    with journal(tmp_path / "j.db") as opened:
+        assert opened.remembered("drain", DrainOrder) is None
+        opened.remember("drain", first, leader_epoch=4)
+        opened.remember("another", first, leader_epoch=4)
+        opened.remember("drain", newest, leader_epoch=4)
+    with journal(tmp_path / "j.db") as opened:
+        assert opened.remembered("drain", DrainOrder) == newest
+        assert opened.remembered("another", DrainOrder) == first
+        assert opened.read() == []
+
+
+def test_a_superseded_leader_changes_nothing_that_is_remembered(tmp_path: Path) -> None:
+    order = DrainOrder(leader_epoch=5, mode=DrainMode.ABORT, timeout_s=3.0)
+    with journal(tmp_path / "j.db") as opened:
+        write(opened, "phase", 1, epoch=5)
+        opened.remember("drain", order, leader_epoch=5)
+        with pytest.raises(StaleLeader, match="5 leads now"):
+            opened.remember("drain", msgspec.structs.replace(order, timeout_s=4.0), leader_epoch=4)
+        assert opened.remembered("drain", DrainOrder) == order
+
+
 def test_without_a_limit_every_entry_is_read(tmp_path: Path) -> None:
     with journal(tmp_path / "j.db") as opened:
         for number in range(5):

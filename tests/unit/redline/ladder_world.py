@@ -53,6 +53,11 @@ class Disk(Journal):
             raise JournalUnwritable("the disk is full: free some space")
         return super().append(*args, **kwargs)
 
+    def remember(self, *args, **kwargs):
+        if self.full:
+            raise JournalUnwritable("the disk is full: free some space")
+        super().remember(*args, **kwargs)
+
 
 class World:
     """A control loop, its clock, and what it can see: alerts, tables, a data plane."""
@@ -61,7 +66,8 @@ class World:
         self.clock = Clock()
         self.plane = DataPlane(self.clock)
         self.path = folder / "j.db"
-        self.journal = Disk(self.path, wall=self.clock)
+        self.set_by_s = 0.0  # so far from what it showed at first was the wall clock set
+        self.journal = Disk(self.path, wall=self.wall)
         self.book = AlertBook(LINES.alerts)
         self.tables: Tables | None = hung(0)
         self.moves: list[Move] = []
@@ -74,13 +80,16 @@ class World:
         self.epoch += 1
         self.watch = AlertWatch(
             self.journal, self.book, make(LINES), self.epoch,
-            prometheus=self.prometheus, clock=self.clock, wall=self.clock,
+            prometheus=self.prometheus, clock=self.clock, wall=self.wall,
         )  # fmt: skip
         self.keeper = LadderKeeper(
             self.journal, self.plane, LINES, self.epoch,
-            on_move=self.moves.append, clock=self.clock, wall=self.clock,
+            on_move=self.moves.append, clock=self.clock, wall=self.wall,
         )  # fmt: skip
         self.rounds = Rounds(self.plane, self._read_tables, self.watch, self.keeper, lambda _: None)
+
+    def wall(self) -> float:
+        return self.clock() + self.set_by_s
 
     async def _read_tables(self) -> Tables | None:
         return self.tables

@@ -127,6 +127,12 @@ def test_every_rung_of_every_part_has_a_word_of_its_own() -> None:
             ALL_CLASSES,
             60.0,
         ),
+        (
+            "--rung 2 --media full --for 1m",
+            {Part.MEDIA: 0, Part.KV: 0, Part.SHED: 1, Part.ADMISSION: 0},
+            ALL_CLASSES,
+            60.0,
+        ),
     ],
 )
 def test_set_holds_what_is_named_for_as_long_as_is_said(

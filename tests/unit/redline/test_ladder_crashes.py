@@ -58,8 +58,8 @@ class Killed(BaseException):
 
 
 class Points:
-    """The moments at which a process can die: each side of an entry, and after an order. Before
-    an order is after the entry that it follows."""
+    """The moments at which a process can die: each side of an entry or of a memory, and after an
+    order. Before an order is after the entry that it follows."""
 
     def __init__(self, fatal: int | None) -> None:
         self.passed = 0
@@ -78,6 +78,7 @@ class Disk:
         self.full = False
         self._points = points
         self._entries: list[Entry] = []
+        self._memories: dict[str, bytes] = {}
 
     def append(self, kind: str, actor: str, body: Wire, leader_epoch: int) -> Entry:
         self._points.at()
@@ -91,6 +92,17 @@ class Disk:
         )  # fmt: skip
         self._points.at()
         return self._entries[-1]
+
+    def remember(self, name: str, body: Wire, leader_epoch: int) -> None:
+        self._points.at()
+        if self.full:
+            raise JournalUnwritable("the disk is full: free some space")
+        self._memories[name] = msgspec.json.encode(body)
+        self._points.at()
+
+    def remembered(self, name: str, body_type: type[Any]) -> Any:
+        body = self._memories.get(name)
+        return None if body is None else msgspec.json.decode(body, type=body_type)
 
     def last(self, kind: str) -> Entry | None:
         return next((entry for entry in reversed(self._entries) if entry.kind == kind), None)

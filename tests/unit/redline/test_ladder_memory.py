@@ -11,16 +11,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alerts.ladder import Move, Peak
+from alerts.decide import Hold, foresee
+from alerts.forecast import SPAN_S
+from alerts.ladder import Move
 from alerts.parts import Part
 from alerts.policy import AlertName
 from monitors.contract import ALL_CLASSES, MediaRung
 from monitors.tables import Tables
-from redline.control.ladder_api import HoldOrder
-from redline.control.ladder_events import MOVED, PEAK
+from redline.control.ladder_api import HoldOrder, PartStatus
+from redline.control.ladder_book import Book, Loads, recall
+from redline.control.ladder_events import KINDS, MOVED
 from tests.unit.redline.ladder_world import DEGRADED, DWELL_S, FULL, LINES, World, hung
 
-WINDOW_S = LINES.latency.window_s
+HOUR_S, BUDGET = 3_600.0, LINES.ladder.moves_per_hour
+WINDOW_S, MEMORY_S = LINES.latency.window_s, LINES.ladder.memory_s
 
 
 @pytest.fixture
@@ -46,60 +50,137 @@ def sine(at: float) -> float:
     return 39.5 - 9.5 * math.cos(2 * math.pi * at / 600.0)
 
 
+def ebb(at: float) -> float:
+    """The same, each crest a tenth lower than the one before: each is the highest at some time."""
+    return sine(at) * 0.9 ** (at / 600.0)
+
+
+def do_nothing(at: float) -> None:
+    del at
+
+
 async def swing(
-    world: World, seconds: int, load: Callable[[float], float], killed_at: float | None = None
+    world: World,
+    seconds: int,
+    load: Callable[[float], float],
+    then: Callable[[float], None] = do_nothing,
 ) -> list[Move]:
     """The load goes on after media went to 360p near its peak, as it does with half of the work.
-    All of the ladder's moves."""
+    All of the ladder's moves. `then`: what follows a tick."""
     began = world.clock()
     while (at := world.clock() - began) < seconds:
         per_s = load(at)
         work_s = 0.011 if world.level("b").media else 0.02
         world.tables, world.plane.busy_share = answered(per_s), work_s * per_s
-        if at == killed_at:
-            world.lead()
         if at == 290.0:
             world.hear(AlertName.LATENCY_DEGRADE)
         if at == 300.0:
             world.hear(AlertName.LATENCY_DEGRADE, status="resolved")
         await world.seconds(1)
+        then(at)
     return world.moves
 
 
-async def test_a_control_plane_that_starts_in_a_trough_gives_nothing_back_earlier(
+async def test_a_control_plane_that_starts_in_a_trough_gives_nothing_back_earlier_or_later(
     tmp_path: Path,
 ) -> None:
     def ends(at: float) -> float:
-        return sine(at) if at < 2_340.0 else 30.0
+        return sine(at) if at < 1_740.0 else 30.0
 
-    eased: list[float] = []
-    for killed_at in (None, 2_340.0):
-        folder = tmp_path / str(killed_at)
-        folder.mkdir()
-        world = World(folder)
+    async def eased(world: World, then: Callable[[float], None]) -> float:
         with closing(world.journal):
-            down, back = await swing(world, 4_800, ends, killed_at)
-            eased.append(back.at - down.at)
-    without, killed = eased
-    assert killed >= without - 1.0
-    assert killed <= without + LINES.ladder.memory_s / 2
+            down, back = await swing(world, 3_700, ends, then)
+        return back.at - down.at
+
+    def kill(at: float) -> None:
+        if at == 1_740.0:
+            killed.lead()
+
+    (tmp_path / "killed").mkdir()
+    world, killed = World(tmp_path), World(tmp_path / "killed")
+    without = await eased(world, do_nothing)
+    assert without > 1_700.0, "it waited for the load"
+    assert await eased(killed, kill) == pytest.approx(without, abs=SPAN_S)
 
 
-async def test_a_load_that_swings_is_journalled_a_few_times_an_hour(world: World) -> None:
-    await swing(world, 7_200, sine)
-    peaks = [entry.read_as(Peak).per_s for entry in world.journal.read(kinds=[PEAK])]
-    assert max(peaks) == pytest.approx(49.0, rel=0.05)
-    assert len(peaks) <= 2 * 6
-
-
-async def test_a_load_is_journalled_where_a_rung_waits_for_it_and_not_for_memory_alone(
+async def test_whenever_a_leader_dies_its_successor_forecasts_as_it_would_have(
     world: World,
 ) -> None:
-    world.tables = hung(600)
+    """A successor for every moment goes on beside the leader, which never dies."""
+    successors: dict[float, Book] = {}  # by when they began
+    own: list[float] = []  # the peak that the leader remembers, by the second
+    theirs: list[tuple[float, float, float]] = []
+    crossed: dict[float | None, float] = {}  # when each foresaw last that the line is crossed
+
+    def then(at: float) -> None:
+        leader, now = world.keeper._books["v1"], world.clock() - 1.0
+        own.append(leader.history.peak(now, MEMORY_S) or 0.0)
+        if 300.0 < at < 2_700.0 and at % 97.0 == 0.0:
+            successors[at] = recall(world.journal, {"v1"}, now, LINES)["v1"]
+        for book in successors.values():
+            book.note(now, leader.history.newest, LINES.ladder)
+        if at % (SPAN_S / 2):
+            return
+        for began, book in (*successors.items(), (None, leader)):
+            theirs.append((began or 0.0, at, book.history.peak(now, MEMORY_S) or 0.0))
+            if foresee(leader.ladder, Part.MEDIA, book.history, now, LINES).crosses:
+                crossed[began] = at
+
+    await swing(world, 4_500, ebb, then)
+    span = int(SPAN_S)
+    for began, at, peak in theirs:
+        around = own[max(int(at) - span, 0) : int(at) + span + 1]
+        assert min(around) <= peak <= max(around), (began, at)
+    last = crossed.pop(None)
+    assert 3_000.0 < last < 4_400.0
+    assert len(crossed) == len(successors) > 20
+    assert list(crossed.values()) == pytest.approx([last] * len(crossed), abs=SPAN_S)
+
+
+async def test_a_load_that_swings_is_kept_once_in_a_span_and_adds_nothing_to_the_journal(
+    world: World,
+) -> None:
+    kept: list[str] = []
+    remember = world.journal.remember
+
+    def count(name: str, *args, **kwargs):
+        kept.append(name)
+        remember(name, *args, **kwargs)
+
+    world.journal.remember = count
+    await swing(world, 900, sine)
+    assert set(kept) == {"ladder.loads v1"}
+    assert 600 / SPAN_S <= len(kept) <= 1 + 610 / SPAN_S
+    assert len(world.journal.read(kinds=list(KINDS))) <= 2
+
+
+def loads_kept(world: World) -> Loads | None:
+    return world.journal.remembered("ladder.loads v1", Loads)
+
+
+async def test_a_load_is_kept_where_a_rung_waits_for_it_and_not_for_memory_alone(
+    world: World,
+) -> None:
+    world.tables = answered(20.0)
     await world.seconds(5, AlertName.CACHE_BELOW_FLOOR)
-    assert list(world.journal.read(kinds=[PEAK])) == []
+    assert loads_kept(world) is None
     await world.seconds(5, AlertName.FIRST_PACKET_SHED)
-    assert len(world.journal.read(kinds=[PEAK])) <= 1
+    kept = loads_kept(world)
+    assert kept is not None
+    assert [per_s for _, per_s in kept.peaks] == [20.0]
+
+
+async def test_a_load_that_no_disk_takes_stops_nothing_and_is_kept_once_there_is_room(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    world.tables, world.journal.full = hung(600), True
+    await world.seconds(5, AlertName.LATENCY_DEGRADE)
+    assert loads_kept(world) is None
+    assert "the load is remembered by this process alone" in caplog.text
+    world.journal.full = False
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    assert loads_kept(world) is not None
 
 
 # ---------------------------------------------------------------- a clock that is set
@@ -110,24 +191,6 @@ def hold(for_s: float) -> HoldOrder:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("by_s", [3_700.0, -3_700.0])
-async def test_a_clock_that_is_set_ends_no_override_and_empties_no_budget(
-    world: World, by_s: float
-) -> None:
-    await world.seconds(1, AlertName.CACHE_BELOW_FLOOR)
-    await world.keeper.hold(hold(600.0))
-    world.keeper._wall = lambda: world.clock() + by_s
-    await world.seconds(590.0)
-    status = next(each for each in world.keeper.status() if each.resident == "b")
-    assert status.override is not None
-    kv = next(part for part in status.parts if part.part is Part.KV)
-    assert kv.moves_left == LINES.ladder.moves_per_hour - 2
-    assert world.level("b").media is MediaRung.P160_8K
-    await world.seconds(20.0)
-    assert world.level("b").media is not MediaRung.P160_8K
-
-
-# ---------------------------------------------------------------- what the journal has
 def fill(world: World, moves: list[Move]) -> None:
     with closing(sqlite3.connect(world.path)) as db, db:
         db.executemany(
@@ -136,6 +199,97 @@ def fill(world: World, moves: list[Move]) -> None:
         )
 
 
+def part_of(world: World, part: Part) -> PartStatus:
+    status = next(each for each in world.keeper.status() if each.resident == "b")
+    return next(each for each in status.parts if each.part is part)
+
+
+def spend(world: World) -> None:
+    """The hour's moves of KV, which ends at int8."""
+    moves = [
+        Move(at=world.wall(), version="v1", part=Part.KV, rung=rung, reason="it was needed")
+        for rung in (1, 0) * (BUDGET // 2)
+    ]
+    fill(world, [*moves, msgspec.structs.replace(moves[0], rung=1)])
+
+
+async def lasts_s(world: World) -> float:
+    """How long the override goes on, in seconds as they go by."""
+    began = world.clock()
+    while world.level("b").media is MediaRung.P160_8K:
+        await world.seconds(1)
+        assert world.clock() - began < 2 * HOUR_S
+    return world.clock() - began
+
+
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S])
+async def test_a_clock_that_is_set_while_a_leader_lives_changes_no_override_and_no_budget(
+    world: World, by_s: float
+) -> None:
+    spend(world)
+    await world.seconds(1)
+    assert part_of(world, Part.KV).moves_left == 0
+    await world.keeper.hold(hold(600.0))
+    await world.seconds(100.0)
+    world.set_by_s = by_s
+    await world.seconds(1.0)
+    (held,) = (each.override for each in world.keeper.status() if each.resident == "b")
+    assert held is not None
+    assert held.until - world.wall() == pytest.approx(499.0, abs=2.0), "people read it so"
+    assert part_of(world, Part.MEDIA).since == pytest.approx(world.wall() - 101.0, abs=2.0)
+    assert await lasts_s(world) == pytest.approx(500.0, abs=3.0)
+    await world.seconds(HOUR_S - 710.0)
+    assert part_of(world, Part.KV).moves_left == 0
+    await world.seconds(110.0)
+    assert part_of(world, Part.KV).moves_left > 0
+
+
+async def test_a_leader_that_starts_after_the_clock_was_set_back_takes_what_lies_ahead_for_new(
+    world: World,
+) -> None:
+    spend(world)
+    await world.seconds(1)
+    await world.keeper.hold(hold(600.0))
+    await world.seconds(100.0)
+    world.set_by_s = -HOUR_S
+    world.lead()
+    await world.seconds(1)
+    assert part_of(world, Part.KV).moves_left == 0
+    since = [part_of(world, part).since for part in (Part.MEDIA, Part.KV)]
+    assert since == pytest.approx([world.wall()] * 2, abs=2.0)
+    assert await lasts_s(world) == pytest.approx(600.0, abs=3.0)
+    await world.seconds(HOUR_S - 710.0)
+    assert part_of(world, Part.KV).moves_left == 0
+    await world.seconds(110.0)
+    assert part_of(world, Part.KV).moves_left > 0
+
+
+async def test_to_a_leader_that_starts_after_the_clock_was_set_forward_as_much_time_has_passed(
+    world: World,
+) -> None:
+    spend(world)
+    await world.seconds(1)
+    await world.keeper.hold(hold(HOUR_S + 600.0))
+    await world.seconds(100.0)
+    world.set_by_s = HOUR_S
+    world.lead()
+    assert await lasts_s(world) == pytest.approx(500.0, abs=3.0)
+    assert part_of(world, Part.KV).moves_left > 0
+
+
+async def test_after_the_clock_was_set_back_the_forecast_is_not_blind(world: World) -> None:
+    """A move that lies ahead would put off every look that tells until its time had come."""
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    world.tables, world.plane.busy_share = answered(40.0), 0.7
+    await world.seconds(SPAN_S, AlertName.LATENCY_DEGRADE)
+    world.hear(AlertName.LATENCY_DEGRADE, status="resolved")
+    world.set_by_s = -HOUR_S
+    world.lead()
+    await world.seconds(2 * DWELL_S)
+    assert part_of(world, Part.MEDIA).holds == (Hold.FORECAST,)
+
+
+# ---------------------------------------------------------------- what the journal has
 async def test_nobody_waits_while_the_journal_is_read(world: World) -> None:
     """What is done at once where a reader holds the loop: nothing."""
     began, go_on = threading.Event(), threading.Event()

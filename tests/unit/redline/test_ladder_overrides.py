@@ -118,7 +118,7 @@ async def test_an_override_that_cannot_be_is_refused(
 
 
 async def test_an_override_that_no_disk_takes_holds_nothing_and_its_end_waits_for_none(
-    world: World,
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.seconds(1)
     world.journal.full = True
@@ -131,6 +131,7 @@ async def test_an_override_that_no_disk_takes_holds_nothing_and_its_end_waits_fo
     world.journal.full = True
     await world.seconds(7)
     assert world.plane.held.apart("b") == {}
+    assert "1 waiting to be journalled: the disk is full" in caplog.text
     world.journal.full = False
     await world.seconds(1)
     assert ladder_entries(world) == [OVERRIDE, OVERRIDE_ENDED]
