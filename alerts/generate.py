@@ -23,7 +23,7 @@ _SEVERITY = {
 _ACTION = {
     Action.SHED: "sheds the version's low-lane work while its engine is past "
     "{scheduler.shed_utilisation} busy",
-    Action.LIMIT_ADMISSION: "limits how many requests the version takes at once",
+    Action.LIMIT_ADMISSION: "refuses new sessions of the version for now (429); known ones go on",
     Action.QUANTISE_KV: "turns the version's KV pool to int8",
     Action.DEGRADE_MEDIA: "lowers the version's media a rung at a time",
     Action.ROLL_BACK: "rolls the version back where it is the canary",
