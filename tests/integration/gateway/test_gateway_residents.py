@@ -370,7 +370,7 @@ async def test_the_sockets_of_a_data_plane_that_was_killed_are_cleared_away(
 
 async def test_the_level_is_set_again_on_an_engine_that_restarted(fresh: Gateway) -> None:
     await fresh.level(B, kv=1)
-    await until(lambda: fresh.plane.snapshots[B].kv == 1)
+    await until(lambda: B in fresh.plane.snapshots and fresh.plane.snapshots[B].kv == 1)
     await fresh.drill(B, "kill")
     await until(lambda: not fresh.plane.is_ready(B))
     await until(lambda: fresh.plane.is_ready(B))
