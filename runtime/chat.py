@@ -17,7 +17,8 @@ from monitors.labels import Outcome, Stage
 from monitors.requests import Asked
 from monitors.rungs import shown
 from runtime import turns, uploads
-from runtime.flight import Ask, Flight
+from runtime.ask import Ask
+from runtime.flight import Flight
 from runtime.flights import Flights
 from runtime.guard import Guard
 from runtime.openai_answer import Answer, details, failed

@@ -3,18 +3,17 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from monitors.contract import Level, MediaRung, Name, SessionClass
-from monitors.labels import Milestone, Outcome, Stage
+from monitors.contract import Level, Name
+from monitors.labels import Outcome, Stage
 from runtime import refusals, turns
-from runtime.media.client_digest import ClientDigest
+from runtime.ask import Ask
 from runtime.media.fidelity import fidelity_of
-from runtime.openai_api import ChatRequest
 from runtime.openai_errors import ApiError
 from runtime.plane import DataPlane
 from runtime.residents.port import (
@@ -27,47 +26,13 @@ from runtime.residents.port import (
     TextDelta,
     VideoPrefilled,
 )
-from runtime.traces import RequestTrace
-from runtime.turns import Decoding, Files, Prompt
+from runtime.turns import Decoding, Prompt
 from runtime.watch import Watch
 from runtime.witness import Witness
 
 ANY_LEG = 0  # legs count from 1
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One request as it came in. `since`: when its last byte did (monotonic seconds)."""
-
-    session: str | None  # None: the request stands alone
-    chat: ChatRequest
-    files: Files
-    since: float
-    wish: MediaRung
-    pinned: Name | None  # an operator's choice of resident: never evidence
-    salt: str
-    trace: RequestTrace
-    session_class: SessionClass = SessionClass.INTERACTIVE
-    digests: Mapping[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
-
-    @property
-    def request_id(self) -> str:
-        return self.trace.request_id
-
-    def expects(self) -> frozenset[Milestone]:
-        """The first outputs that are due."""
-        due = {Milestone.FIRST_TOKEN}
-        if self.chat.speech:
-            due.add(Milestone.FIRST_AUDIO_PACKET)
-        if turns.has_video(self.chat):
-            due.add(Milestone.FIRST_VIDEO_FRAME)
-        return frozenset(due)
-
-    def without_content(self) -> "Ask":
-        """What is still of use once the content is decoded: uploads are large."""
-        return replace(self, chat=self.chat.model_copy(update={"messages": []}), files={})
 
 
 class Fate(StrEnum):

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from monitors.contract import Admission, Name
 from monitors.labels import Outcome
 from runtime import refusals
-from runtime.flight import Ask, Flight
+from runtime.ask import Ask
+from runtime.flight import Flight
 from runtime.plane import DataPlane
 
 KNOWN_SESSIONS = 10_000
