@@ -215,13 +215,15 @@ class Observed(Wire, frozen=True):
 
 
 class DrainReport(Wire, frozen=True):
-    """What a drain left, and what became of the rest."""
+    """What a drain left, and what became of the rest. `unkept`: of those aborted, how many had
+    sent nothing, but had inputs too large to be kept for a replay."""
 
     resident: Name
     remaining: Count
     finished: Count
     aborted: Count
     replayed: Count
+    unkept: Count = 0
 
 
 class FlushReceipt(Wire, frozen=True):
@@ -313,6 +315,13 @@ class RequestFinished(Wire, frozen=True, tag="finished"):
     faulted: bool
     cached_tokens: int | None = None
     prompt_tokens: int | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether it says anything of its version: it was served, and not moved by order before
+        it was found faulty. One that was moved counts where it was begun again."""
+        moved = self.outcome is Outcome.REPLAYED and not self.faulted
+        return self.outcome is not Outcome.REFUSED and not moved
 
 
 class ResidencySampled(Wire, frozen=True, tag="residency"):

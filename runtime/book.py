@@ -159,7 +159,7 @@ class Book:
         if stamp.operator:
             return
         self.exposition.counter(catalog.REQUESTS).inc(stamp.version, ending.outcome)
-        if ending.outcome is not Outcome.REFUSED:
+        if ending.tells:
             self.exposition.counter(catalog.SERVED_REQUESTS).inc(stamp.version)
             if ending.faulted:
                 self.exposition.counter(catalog.FAULTED_REQUESTS).inc(stamp.version)

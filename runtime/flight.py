@@ -28,7 +28,7 @@ from runtime.residents.port import (
 )
 from runtime.turns import Decoding, Prompt
 from runtime.watch import Watch
-from runtime.witness import Witness
+from runtime.witness import MAX_BYTES, Witness
 
 ANY_LEG = 0  # legs count from 1
 
@@ -40,6 +40,7 @@ class Fate(StrEnum):
 
     REPLAYED = "replayed"  # it goes on, unnoticed, on the stable resident
     ABORTED = "aborted"  # output had been sent: the client is told to ask again
+    UNKEPT = "unkept"  # nothing had, but there is nothing left to start from: told the same
     FINISHED = "finished"  # it was over already
 
 
@@ -62,6 +63,7 @@ class Flight:
         self.landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._expects = ask.expects()
         self._delivered = False  # whether the client has seen any output
+        self._unkept = False  # whether its inputs were too large to stay here
         self._plane = plane
         self._prompt = Prompt()
         self._events: asyncio.Queue[tuple[int, RequestEvent | Abort]] = asyncio.Queue()
@@ -77,13 +79,18 @@ class Flight:
         return self.watch.stamp.resident
 
     @property
+    def begun(self) -> bool:
+        """Whether its client has seen any of the answer, so that nobody else can begin it."""
+        return self._delivered
+
+    @property
     def level_now(self) -> Level:
         """What its session's next request would be served at, were it asked now."""
         return self._plane.levels.of(self.resident, self.ask.session_class)
 
     @property
     def held_bytes(self) -> int:
-        """Decoded media that is kept until it ends, for another resident to start from."""
+        """Decoded media of it that is here, for a resident to start from."""
         return sum(array.nbytes for array in self._prompt.arrays)
 
     async def decode(self) -> None:
@@ -138,7 +145,7 @@ class Flight:
                 case VideoPrefilled():
                     self.watch.prefilled(event)
                 case TextDelta() | AudioDelta():
-                    self._delivered = self.ask.chat.stream
+                    self._deliver()
                     yield event
                 case Finished():
                     self._land(event)
@@ -146,9 +153,9 @@ class Flight:
                     return
                 case Failed():
                     self.trace.worked(event.stages)
-                    if event.kind != "lost" or not self._replay():
+                    if event.kind != "lost" or not self._replay(Outcome.LOST):
                         self.watch.finish(_outcome(event))
-                        raise refusals.of_engine(event)
+                        raise self._error_of(event)
                 case Abort():
                     raise event.error
 
@@ -177,6 +184,7 @@ class Flight:
         self._leave(Outcome.CANCELLED)
         if not self.landed.done():
             self.landed.set_result(None)
+            self._plane.inputs.release(self.ask.request_id)
             if not self.legs and self.ask.pinned is None:
                 self._plane.book.unserved(self.watch.stamp.version, ending)
             self.trace.end(ending)
@@ -186,23 +194,27 @@ class Flight:
     def _cut_over(self) -> Fate:
         if self.left.done() or self.watch.over:
             return Fate.FINISHED
-        if self._replay():
+        if self._replay(Outcome.REPLAYED):
             return Fate.REPLAYED
-        self._abort(Outcome.LOST, refusals.cut_over())
+        if self._unkept:
+            self._abort(Outcome.LOST, refusals.not_kept())
+            return Fate.UNKEPT
+        self._abort(Outcome.LOST, refusals.cut_over(begun=self.begun))
         return Fate.ABORTED
 
     def _abort(self, outcome: Outcome, error: ApiError) -> None:
         self._leave(outcome)
         self._events.put_nowait((ANY_LEG, Abort(error)))
 
-    def _replay(self) -> bool:
-        """Start again on the stable resident; False where that cannot be, and nothing is done."""
+    def _replay(self, ending: Outcome) -> bool:
+        """Start again on the stable resident, from the inputs and never from KV; False where that
+        cannot be, and nothing is done. `ending`: of the leg that it leaves."""
         stable = self._plane.router.route.stable
         movable = self.ask.pinned is None and stable != self.resident
-        if self._delivered or not movable or not self._plane.is_ready(stable):
+        if self.begun or self._unkept or not movable or not self._plane.is_ready(stable):
             return False
         departed = self._leg is not None
-        self._leave(Outcome.LOST)
+        self._leave(ending)
         self._board(stable, self._plane.clock())  # the stable one starts with a clean clock
         if departed:
             self._depart()
@@ -241,6 +253,25 @@ class Flight:
         self.trace.departed()
         self._leg = asyncio.create_task(self._fly(self.legs, self.resident, self.watch))
         self._leg.add_done_callback(partial(self._leg_ended, self.legs, self.left))
+        if not self._plane.inputs.keep(self.ask.request_id, self.held_bytes):
+            self._unkept = True
+            asyncio.get_running_loop().call_soon(self._let_go)  # the leg has handed it over by then
+
+    def _deliver(self) -> None:
+        """A delta goes to the client. Once it was sent nobody can begin anew: what is too large
+        for a witness is of no more use."""
+        self._delivered = self.ask.chat.stream
+        if self._delivered and self.held_bytes > MAX_BYTES:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget the inputs."""
+        self._prompt = Prompt()
+        self._plane.inputs.release(self.ask.request_id)
+
+    def _error_of(self, failed: Failed) -> ApiError:
+        unsaid = failed.kind == "lost" and self._unkept and not self.begun
+        return refusals.not_kept() if unsaid else refusals.of_engine(failed, begun=self.begun)
 
     async def _fly(self, leg: int, name: Name, watch: Watch) -> None:
         resident = self._plane.supervisors[name].resident
@@ -300,7 +331,7 @@ class Flight:
         self.watch.finish(Outcome.OK, finished)
         ready = self._plane.supervisors[self.resident].ready
         cached = ready is not None and finished.prompt_tokens > ready.uncached_tokens
-        if self.ask.pinned is None and cached:
+        if self.ask.pinned is None and cached and self._prompt.turns:
             witness = Witness(
                 self._request(),
                 self._prompt.arrays,

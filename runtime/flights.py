@@ -52,7 +52,7 @@ class Flights:
         if landings:
             await asyncio.wait(landings, timeout=grace_s)
         for flight in self._flights.values():
-            flight.abort(Outcome.CANCELLED, refusals.stopping())
+            flight.abort(Outcome.CANCELLED, refusals.stopping(begun=flight.begun))
 
     def _admit(self, ask: Ask, name: Name) -> None:
         session, level = ask.session, self._plane.levels.of(name, ask.session_class)

@@ -96,8 +96,9 @@ class Orders:
             resident=name,
             remaining=len(self._flights.on(name)),
             finished=fates[Fate.FINISHED],
-            aborted=fates[Fate.ABORTED],
+            aborted=fates[Fate.ABORTED] + fates[Fate.UNKEPT],
             replayed=fates[Fate.REPLAYED],
+            unkept=fates[Fate.UNKEPT],
         )
 
     async def flush(self, name: Name, order: FlushOrder) -> FlushReceipt:

@@ -28,6 +28,7 @@ from monitors.labels import ResidentState, Role
 from monitors.rungs import name_of, shown
 from runtime.book import Book
 from runtime.fence import FenceFile
+from runtime.inputs import KeptInputs
 from runtime.levels import Levels
 from runtime.load import BusyShare
 from runtime.openai_answer import SPEECH_HZ
@@ -89,6 +90,7 @@ class DataPlane:
             wall=wall,
             requests=self.requests,
         )
+        self.inputs = KeptInputs(settings.limits.replay_bytes)
         self.decoders = ThreadPoolExecutor(max(2, os.cpu_count() or 2), "decode")
         self.verdicts = Verdicts()
         self.fence_writer = ThreadPoolExecutor(1, "fence")  # it never queues behind other work

@@ -9,27 +9,35 @@ RETRY_AFTER_S = 1
 LIMITED_RETRY_AFTER_S = 10
 
 
-def of_engine(failed: Failed) -> ApiError:
-    """What an engine's failure is to the client; those worth another try say when."""
+def of_engine(failed: Failed, *, begun: bool) -> ApiError:
+    """What an engine's failure is to the client; those worth another try say when. `begun`: some
+    of the answer was sent."""
     match failed.kind:
         case "bad_request":
             return ApiError(400, failed.message, code="invalid_value", param="messages")
         case "lost":
-            return _retry(failed.message, "resident_lost")
+            return _retry(failed.message, "resident_lost", begun=begun)
         case "overloaded" | "shed":
-            return _retry(failed.message, "overloaded")
+            return _retry(failed.message, "overloaded", begun=begun)
         case _:
             return ApiError(500, failed.message, code="engine_error")
 
 
-def cut_over() -> ApiError:
-    """The resident was taken out of traffic after output had been sent."""
-    return _retry("the resident that answered was taken out of traffic", "resident_cut_over")
+def cut_over(*, begun: bool) -> ApiError:
+    """The resident was taken out of traffic, and no other could take the request over."""
+    message = "the resident that answered was taken out of traffic"
+    return _retry(message, "resident_cut_over", begun=begun)
 
 
-def stopping() -> ApiError:
+def not_kept() -> ApiError:
+    """It was lost or taken out before it sent anything; what came in is no longer here."""
+    message = "its resident is out of traffic, and its media was too large to be kept"
+    return _retry(message, "input_not_kept")
+
+
+def stopping(*, begun: bool) -> ApiError:
     """The data plane ends."""
-    return _retry("the server is stopping", "server_stopping")
+    return _retry("the server is stopping", "server_stopping", begun=begun)
 
 
 def not_ready(name: Name, state: ResidentState) -> ApiError:
@@ -53,5 +61,6 @@ def limited() -> ApiError:
     )
 
 
-def _retry(message: str, code: str) -> ApiError:
-    return ApiError(503, f"{message}; ask again", code=code, retry_after_s=RETRY_AFTER_S)
+def _retry(message: str, code: str, *, begun: bool = False) -> ApiError:
+    advice = "discard what came of this answer and ask again" if begun else "ask again"
+    return ApiError(503, f"{message}; {advice}", code=code, retry_after_s=RETRY_AFTER_S)

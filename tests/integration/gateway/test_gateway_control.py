@@ -263,7 +263,7 @@ async def test_an_aborting_drain_replays_what_had_no_output_and_breaks_the_rest(
     assert replayed.headers["X-Redline-Version"] == "v1"
     broken = events_of((await talking).text)
     assert broken[-1]["error"]["code"] == "resident_cut_over"
-    assert [e.body.outcome for e in gateway.bodies("finished", A)] == ["lost", "lost"]
+    assert [e.body.outcome for e in gateway.bodies("finished", A)] == ["lost", "replayed"]
     assert [e.body.outcome for e in gateway.bodies("finished", B)] == ["ok"]
 
 
