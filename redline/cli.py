@@ -176,6 +176,12 @@ def send(
         bool, typer.Option(help="160x160 video and 8 kHz audio (S2.5).")
     ] = False,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    resident: Annotated[
+        str | None,
+        typer.Option(
+            "--resident", "-r", help="This one answers, whatever its share; no verdict counts it."
+        ),
+    ] = None,
     state_dir: StateDir = STATE_DIR,
 ) -> None:
     """Send real audio and video; print the streamed text and the three first-output times."""
@@ -197,6 +203,7 @@ def send(
             session=session,
             low_latency=low_latency,
             max_tokens=max_tokens,
+            resident=resident,
         )
         if answer.pcm:
             answer.write_wav(out)

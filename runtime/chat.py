@@ -128,14 +128,20 @@ class Chat:
         return fetched, self._plane.clock()
 
     def _pinned(self, request: Request) -> Name | None:
+        """The resident that an operator asks for, whatever its weight, quarantined or not: a smoke
+        test is how one sees what it is worth."""
         name = request.headers.get(RESIDENT)
         if name is None:
             return None
-        self._guard.require_operator(request)
+        try:
+            self._guard.require_operator(request)
+        except ApiError as err:
+            message = f"{RESIDENT} is for operators: {err.message}"
+            raise ApiError(403, message, code="forbidden", param=RESIDENT) from err
         try:
             self._plane.router.require(name)
         except UnknownResident as err:
-            raise bad_request(str(err), param=RESIDENT, code="unknown_resident") from err
+            raise ApiError(404, str(err), code="unknown_resident", param=RESIDENT) from err
         return name
 
 

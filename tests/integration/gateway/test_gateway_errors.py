@@ -174,7 +174,6 @@ async def test_a_path_or_method_that_is_not_there(
     [
         ({"X-Redline-Fidelity": "best"}, "invalid_value"),
         ({"X-Redline-Session": "x" * 200}, "invalid_value"),
-        ({"X-Redline-Resident": "c"}, "unknown_resident"),
     ],
 )
 async def test_a_header_that_makes_no_sense(
