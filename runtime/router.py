@@ -59,6 +59,11 @@ class Router:
             return 100 - self.canary_weight
         return self.canary_weight if name == self.route.canary else 0
 
+    def may_serve(self, name: Name) -> bool:
+        """Whether requests may still be handed to a resident that was picked for them before: to
+        the stable one always, also where all new sessions go to the canary."""
+        return name == self.route.stable or self.weight(name) > 0
+
     def pick(self, session: str) -> Name:
         """The resident of a session: always the same while the weights stay as they are."""
         canary = self.route.canary
