@@ -26,6 +26,8 @@ Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Epoch = Annotated[int, msgspec.Meta(ge=0)]
 Lease = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+ClientKey = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
+ClientKeys = Annotated[tuple[ClientKey, ...], msgspec.Meta(max_length=500)]
 
 
 class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -83,8 +85,27 @@ ALL_CLASSES: tuple[SessionClass, ...] = tuple(SessionClass)
 
 
 # ---------------------------------------------------------------- desired state
+class CanaryClients(Wire, frozen=True):
+    """Whose requests may go to the canary, by digests of API keys (`monitors/client_key.py`).
+
+    `allow` None: everybody's; else only these, so that a request without a key stays on the stable
+    one. `deny` goes over it. There is no empty list of allowed ones: it might be read as all.
+    """
+
+    allow: Annotated[ClientKeys, msgspec.Meta(min_length=1)] | None = None
+    deny: ClientKeys = ()
+
+    def admit(self, key: ClientKey | None) -> bool:
+        """Whether a client's requests may go there. `key` None: it shows none."""
+        return key not in self.deny and (self.allow is None or key in self.allow)
+
+
+EVERYBODY = CanaryClients()
+
+
 class Route(Wire, frozen=True):
-    """Who serves: `canary_weight` percent of new sessions to `canary`, the rest to `stable`.
+    """Who serves: `canary_weight` percent of the sessions of `clients` to `canary`, the rest to
+    `stable`.
 
     The weight is a lease: when `lease_s` passes without a renewal it is 0.
     """
@@ -95,6 +116,7 @@ class Route(Wire, frozen=True):
     canary: Name | None = None
     canary_weight: Percent = 0
     lease_s: Lease = 10.0
+    clients: CanaryClients = EVERYBODY
 
 
 class LadderOrder(Wire, frozen=True):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from monitors.contract import MediaRung, Name, SessionClass
+from monitors.contract import ClientKey, MediaRung, Name, SessionClass
 from monitors.labels import Milestone
 from runtime import turns
 from runtime.media.client_digest import ClientDigest
@@ -24,6 +24,7 @@ class Ask:
     pinned: Name | None  # an operator's choice of resident: never evidence
     salt: str
     trace: RequestTrace
+    client: ClientKey | None = None  # whose it is; None: it shows no API key
     session_class: SessionClass = SessionClass.INTERACTIVE
     digests: Mapping[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
 

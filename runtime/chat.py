@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from monitors import logs
+from monitors import client_key, logs
 from monitors.contract import MediaRung, Name, SessionClass
 from monitors.labels import Outcome, Stage
 from monitors.requests import Asked
@@ -101,6 +101,7 @@ class Chat:
             pinned=self._pinned(request),
             salt=_salt(headers),
             trace=trace,
+            client=client_key.of_headers(headers),
             session_class=_session_class(headers),
         )
         trace.asked(

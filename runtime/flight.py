@@ -309,7 +309,8 @@ class Flight:
 
     def _reroute_if_cut_over(self) -> None:
         """The route may have changed during decoding: a fenced resident gets no more."""
-        if self.ask.pinned is None and not self._plane.router.may_serve(self.resident):
+        may_serve = self._plane.router.may_serve(self.resident, self.ask.client)
+        if self.ask.pinned is None and not may_serve:
             self.cut_over()
 
     def _request(self) -> Generate:

@@ -28,7 +28,7 @@ class Flights:
 
     def open(self, ask: Ask) -> Flight:
         """Route a request. Raises `ApiError` where no resident may or can take it."""
-        name = ask.pinned or self._plane.router.pick(ask.session or ask.request_id)
+        name = ask.pinned or self._plane.router.pick(ask.session or ask.request_id, ask.client)
         if not self._plane.is_ready(name):
             if ask.pinned is None:
                 self._plane.book.unserved(self._plane.versions[name], Outcome.REFUSED)

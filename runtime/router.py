@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Set
 
 import msgspec
 
-from monitors.contract import Epoch, Name, Route, Wire
+from monitors.contract import ClientKey, Epoch, Name, Route, Wire
 
 _BUCKETS = 10_000
 
@@ -59,15 +59,16 @@ class Router:
             return 100 - self.canary_weight
         return self.canary_weight if name == self.route.canary else 0
 
-    def may_serve(self, name: Name) -> bool:
-        """Whether requests may still be handed to a resident that was picked for them before: to
-        the stable one always, also where all new sessions go to the canary."""
-        return name == self.route.stable or self.weight(name) > 0
+    def may_serve(self, name: Name, client: ClientKey | None) -> bool:
+        """Whether a client's request may still be handed to a resident that was picked for it
+        before: to the stable one always, also where all new sessions go to the canary."""
+        admitted = self.weight(name) > 0 and self.route.clients.admit(client)
+        return name == self.route.stable or admitted
 
-    def pick(self, session: str) -> Name:
+    def pick(self, session: str, client: ClientKey | None = None) -> Name:
         """The resident of a session: always the same while the weights stay as they are."""
         canary = self.route.canary
-        if canary is not None:
+        if canary is not None and self.route.clients.admit(client):
             salt = self._versions[canary]  # another rollout, other sessions
             if bucket(session, salt) < self.canary_weight * _BUCKETS // 100:
                 return canary

@@ -5,7 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from monitors.contract import Route
+from monitors.client_key import digest_of
+from monitors.contract import CanaryClients, Route
 from runtime.router import Fence, OrderRefused, Router, UnknownResident
 
 BOTH = frozenset({"a", "b"})
@@ -161,6 +162,50 @@ def test_a_canary_that_died_has_no_weight_until_the_route_is_taken_again() -> No
     assert router.weight("a") == 0
     take(router, a_route(1, 5))
     assert router.weight("a") == 5
+
+
+ADA, BOB = digest_of("ada's key"), digest_of("bob's key")
+
+
+def served_by(router: Router, client: str | None) -> set[str]:
+    return {router.pick(session, client) for session in SESSIONS[:50]}
+
+
+@pytest.mark.parametrize(
+    ("clients", "on_canary"),
+    [
+        (CanaryClients(), {ADA, BOB, None}),
+        (CanaryClients(allow=(ADA,)), {ADA}),
+        (CanaryClients(deny=(ADA,)), {BOB, None}),
+        (CanaryClients(allow=(ADA, BOB), deny=(BOB,)), {ADA}),
+    ],
+)
+def test_only_clients_that_the_lists_admit_go_to_the_canary(
+    clients: CanaryClients, on_canary: set[str | None]
+) -> None:
+    router = a_router()
+    take(router, a_route(1, 100, clients=clients))
+    for client in (ADA, BOB, None):
+        name = "a" if client in on_canary else "b"
+        assert served_by(router, client) == {name}
+        assert router.may_serve("a", client) is (client in on_canary)
+        assert router.may_serve("b", client), "what B was given before it may finish"
+
+
+def test_the_share_is_of_the_admitted_clients_sessions() -> None:
+    router = a_router()
+    take(router, a_route(1, 5))
+    everybodys = canary_sessions(router)
+    take(router, a_route(2, 5, clients=CanaryClients(allow=(ADA,))))
+    assert {session for session in SESSIONS if router.pick(session, ADA) == "a"} == everybodys
+
+
+def test_other_lists_need_a_larger_epoch_like_any_change_of_route() -> None:
+    router = a_router()
+    take(router, a_route(5, 5, clients=CanaryClients(deny=(ADA,))))
+    take(router, a_route(5, 5, clients=CanaryClients(deny=(ADA,)), lease_s=3.0))
+    with pytest.raises(OrderRefused, match="5 is held"):
+        router.fence_after(a_route(5, 5), BOTH)
 
 
 class RouterMachine(RuleBasedStateMachine):
