@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from monitors.client_key import EVERYBODY, CanaryClients
 from monitors.labels import (
     Detector,
     Fault,
@@ -20,18 +21,7 @@ from monitors.labels import (
     Outcome,
     ResidentState,
 )
-
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
-Epoch = Annotated[int, msgspec.Meta(ge=0)]
-Lease = Annotated[float, msgspec.Meta(gt=0.0)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
-ClientKey = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
-ClientKeys = Annotated[tuple[ClientKey, ...], msgspec.Meta(max_length=500)]
-
-
-class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of everything that crosses a process border."""
+from monitors.wire import Count, Epoch, Lease, Name, Percent, Wire
 
 
 # ---------------------------------------------------------------- the ladder's vector (DESIGN 7)
@@ -85,29 +75,13 @@ ALL_CLASSES: tuple[SessionClass, ...] = tuple(SessionClass)
 
 
 # ---------------------------------------------------------------- desired state
-class CanaryClients(Wire, frozen=True):
-    """Whose requests may go to the canary, by digests of API keys (`monitors/client_key.py`).
-
-    `allow` None: everybody's; else only these, so that a request without a key stays on the stable
-    one. `deny` goes over it. There is no empty list of allowed ones: it might be read as all.
-    """
-
-    allow: Annotated[ClientKeys, msgspec.Meta(min_length=1)] | None = None
-    deny: ClientKeys = ()
-
-    def admit(self, key: ClientKey | None) -> bool:
-        """Whether a client's requests may go there. `key` None: it shows none."""
-        return key not in self.deny and (self.allow is None or key in self.allow)
-
-
-EVERYBODY = CanaryClients()
-
-
 class Route(Wire, frozen=True):
     """Who serves: `canary_weight` percent of the sessions of `clients` to `canary`, the rest to
     `stable`.
 
-    The weight is a lease: when `lease_s` passes without a renewal it is 0.
+    Of `mirror_weight` percent of `clients`' sessions on `stable`, the canary is given copies of the
+    requests, whose answers nobody gets. Both weights are a lease: when `lease_s` passes without a
+    renewal they are 0.
     """
 
     leader_epoch: Epoch
@@ -117,6 +91,7 @@ class Route(Wire, frozen=True):
     canary_weight: Percent = 0
     lease_s: Lease = 10.0
     clients: CanaryClients = EVERYBODY
+    mirror_weight: Percent = 0
 
 
 class LadderOrder(Wire, frozen=True):
@@ -220,6 +195,15 @@ class ResidentStatus(Wire, frozen=True):
         return self.apart.get(session_class, self.level)
 
 
+class MirrorStatus(Wire, frozen=True):
+    """Copies of requests since the data plane started: those that run now, all that were started,
+    and those given up, as one of the residents had no time to spare for them."""
+
+    running: Count = 0
+    started: Count = 0
+    dropped: Count = 0
+
+
 class Observed(Wire, frozen=True):
     """The data plane's answer to every order, and to `GET /control`: what is so now.
 
@@ -234,6 +218,8 @@ class Observed(Wire, frozen=True):
     canary_weight: Percent  # as it is now: 0 once the lease has expired
     lease_left_s: float
     residents: tuple[ResidentStatus, ...]
+    mirror_weight: Percent = 0  # as it is now
+    mirror: MirrorStatus = MirrorStatus()
 
 
 class DrainReport(Wire, frozen=True):
@@ -375,7 +361,8 @@ EvidenceBody = (
 
 class Evidence(Wire, frozen=True):
     """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence.
-    `level` is that of sessions of `session_class`."""
+    `mirror`: of a copy, whose answer no client got; it is evidence of its resident alone. `level`
+    is that of sessions of `session_class`."""
 
     seq: Count
     wall: float
@@ -389,6 +376,7 @@ class Evidence(Wire, frozen=True):
     operator: bool
     body: EvidenceBody
     session_class: SessionClass = SessionClass.INTERACTIVE
+    mirror: bool = False
 
 
 class EvidenceBatch(Wire, frozen=True):

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from monitors.contract import ClientKey, MediaRung, Name, SessionClass
+from monitors.client_key import ClientKey
+from monitors.contract import MediaRung, Name, SessionClass
 from monitors.labels import Milestone
 from runtime import turns
 from runtime.media.client_digest import ClientDigest

@@ -14,6 +14,7 @@ from monitors.labels import Outcome, Stage
 from runtime import refusals, turns
 from runtime.ask import Ask
 from runtime.media.fidelity import fidelity_of
+from runtime.mirror import Mirror, Original
 from runtime.openai_errors import ApiError
 from runtime.plane import DataPlane
 from runtime.residents.port import (
@@ -58,13 +59,14 @@ class Flight:
     client has been told all, or is gone.
     """
 
-    def __init__(self, plane: DataPlane, ask: Ask, resident: Name) -> None:
+    def __init__(self, plane: DataPlane, ask: Ask, resident: Name, mirror: Mirror) -> None:
         self.ask = ask
         self.landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._expects = ask.expects()
         self._delivered = False  # whether the client has seen any output
         self._unkept = False  # whether its inputs were too large to stay here
         self._plane = plane
+        self._mirror = mirror
         self._prompt = Prompt()
         self._events: asyncio.Queue[tuple[int, RequestEvent | Abort]] = asyncio.Queue()
         self.legs = 0  # how often it was handed to a resident
@@ -154,7 +156,7 @@ class Flight:
                 case Failed():
                     self.trace.worked(event.stages)
                     if event.kind != "lost" or not self._replay(Outcome.LOST):
-                        self.watch.finish(_outcome(event))
+                        self.watch.finish(refusals.outcome_of(event))
                         raise self._error_of(event)
                 case Abort():
                     raise event.error
@@ -253,6 +255,8 @@ class Flight:
         self.trace.departed()
         self._leg = asyncio.create_task(self._fly(self.legs, self.resident, self.watch))
         self._leg.add_done_callback(partial(self._leg_ended, self.legs, self.left))
+        if self.ask.pinned is None and self.legs == 1 and self._plane.router.mirror_weight:
+            self._mirror.offer(self._original())
         if not self._plane.inputs.keep(self.ask.request_id, self.held_bytes):
             self._unkept = True
             asyncio.get_running_loop().call_soon(self._let_go)  # the leg has handed it over by then
@@ -313,6 +317,18 @@ class Flight:
         if self.ask.pinned is None and not may_serve:
             self.cut_over()
 
+    def _original(self) -> Original:
+        prompt = self._prompt
+        return Original(
+            ask=self.ask,
+            resident=self.resident,
+            request=self._request(),
+            arrays=prompt.arrays,
+            findings=prompt.findings,
+            expects=self._expects,
+            since=self.ask.since,
+        )
+
     def _request(self) -> Generate:
         chat, onward = self.ask.chat, self.trace.onward()
         return Generate(
@@ -340,13 +356,3 @@ class Flight:
                 self.watch.stamp.pool_epoch,
             )
             self._plane.witnesses.keep(self.resident, witness)
-
-
-def _outcome(failed: Failed) -> Outcome:
-    match failed.kind:
-        case "bad_request" | "shed":
-            return Outcome.REFUSED  # a client's mistake, or our own order: no fault of the version
-        case "lost":
-            return Outcome.LOST
-        case _:
-            return Outcome.FAILED

@@ -8,6 +8,7 @@ from monitors.labels import Outcome
 from runtime import refusals
 from runtime.ask import Ask
 from runtime.flight import Flight
+from runtime.mirror import Mirror
 from runtime.plane import DataPlane
 
 KNOWN_SESSIONS = 10_000
@@ -20,7 +21,8 @@ class Flights:
         self._plane = plane
         self._flights: dict[str, Flight] = {}
         self._sessions: OrderedDict[str, None] = OrderedDict()
-        plane.in_flight = lambda name: len(self.on(name))
+        self.mirror = Mirror(plane)
+        plane.in_flight = lambda name: len(self.on(name)) + len(self.mirror.on(name))
 
     def on(self, name: Name) -> list[Flight]:
         """The flights that one resident has still to do with."""
@@ -35,7 +37,7 @@ class Flights:
             raise refusals.not_ready(name, self._plane.supervisors[name].state)
         if ask.pinned is None:
             self._admit(ask, name)
-        flight = Flight(self._plane, ask, name)
+        flight = Flight(self._plane, ask, name, self.mirror)
         self._flights[ask.request_id] = flight
         flight.landed.add_done_callback(lambda _: self._flights.pop(ask.request_id))
         return flight
@@ -53,6 +55,7 @@ class Flights:
             await asyncio.wait(landings, timeout=grace_s)
         for flight in self._flights.values():
             flight.abort(Outcome.CANCELLED, refusals.stopping(begun=flight.begun))
+        await self.mirror.end()
 
     def _admit(self, ask: Ask, name: Name) -> None:
         session, level = ask.session, self._plane.levels.of(name, ask.session_class)

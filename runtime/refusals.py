@@ -1,7 +1,7 @@
-"""The errors a routed request can end with, as its client sees them."""
+"""How a routed request can end badly, and what its client is told of it."""
 
 from monitors.contract import Name
-from monitors.labels import ResidentState
+from monitors.labels import Outcome, ResidentState
 from runtime.openai_errors import ApiError
 from runtime.residents.port import Failed
 
@@ -21,6 +21,17 @@ def of_engine(failed: Failed, *, begun: bool) -> ApiError:
             return _retry(failed.message, "overloaded", begun=begun)
         case _:
             return ApiError(500, failed.message, code="engine_error")
+
+
+def outcome_of(failed: Failed) -> Outcome:
+    """How a request ended that its engine failed."""
+    match failed.kind:
+        case "bad_request" | "shed":
+            return Outcome.REFUSED  # a client's mistake, or our own order: no fault of the version
+        case "lost":
+            return Outcome.LOST
+        case _:
+            return Outcome.FAILED
 
 
 def cut_over(*, begun: bool) -> ApiError:

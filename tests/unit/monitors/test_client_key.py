@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.client_key import digest_of, of_headers
-from monitors.contract import CanaryClients, Route
+from monitors.client_key import CanaryClients, digest_of, of_headers
+from monitors.contract import Route
 
 ROUTE = {"leader_epoch": 1, "route_epoch": 1, "stable": "b", "canary": "a"}
 

@@ -127,6 +127,11 @@ def test_each_ending_counts_as_what_it_is(
     assert counts(fold).get("faults") == expected
 
 
+def test_a_copys_ending_is_evidence_like_any_other(fold: EvidenceFold) -> None:
+    fold.take([entry(FAULTED, mirror=True)])
+    assert counts(fold) == {"faults": (1, 1.0)}
+
+
 @pytest.mark.parametrize(
     ("bodies", "first_packet", "degrade"),
     [
