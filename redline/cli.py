@@ -279,17 +279,28 @@ def unfreeze(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None
 def rollout_start(
     weight: Annotated[int | None, typer.Option(help="Percent of new sessions for A.")] = None,
     bake: Annotated[str | None, typer.Option(help="How long at that weight: 90s, 10m.")] = None,
+    allow: Annotated[
+        list[str], typer.Option(help="API key of a client for A, or @FILE of keys; else nobody's.")
+    ] = [],  # noqa: B006 - typer reads it, and nobody writes to it
+    deny: Annotated[
+        list[str], typer.Option(help="API key of a client that A never gets, or @FILE of keys.")
+    ] = [],  # noqa: B006
+    mirror: Annotated[
+        int, typer.Option(help="Percent of B's sessions that A gets copies of.", min=0, max=100)
+    ] = 0,
     actor: Actor = "operator",
     state_dir: StateDir = STATE_DIR,
 ) -> None:
     """Begin: A gets its share of new sessions and is judged by evidence (S4.4)."""
+    from redline.audience import audience_of
     from redline.operate import parse_duration, start_rollout
 
     try:
         bake_s = None if bake is None else parse_duration(bake)
+        audience = audience_of(allow, deny, mirror)
     except ValueError as err:
         _fail(err, 2)
-    _operate(lambda stack: start_rollout(stack, weight, bake_s, actor), state_dir)
+    _operate(lambda stack: start_rollout(stack, weight, bake_s, actor, audience), state_dir)
 
 
 @rollout_app.command("status")
