@@ -18,7 +18,7 @@ from runtime.fence import FenceFile
 from runtime.orders import Orders
 from runtime.residents.local import LocalResident
 from tests.support import media
-from tests.support.gateway import A, B, Gateway, events_of, running_gateway, settings_for, until
+from tests.support.gateway import A, Gateway, events_of, running_gateway, settings_for, until
 
 CLIENTS = 12
 CUT_OVERS = 15
@@ -55,9 +55,10 @@ class Watcher:
             await events.aclose()
 
     async def route(self, orders: Orders, route: Route) -> None:
-        self.open = self.open or route.canary_weight > 0
+        given = route.canary_weight > 0 or route.mirror_weight > 0
+        self.open = self.open or given
         await self._route(orders, route)
-        self.open = route.canary_weight > 0
+        self.open = given
 
     def slowly(self, really: Any, *given: Any) -> Any:
         """Disks and decoders take their time, so that orders and requests overtake each other."""
@@ -101,10 +102,15 @@ async def a_client(
         told[ending(answer, body["stream"])] += 1
 
 
-async def a_leader(gateway: Gateway, chance: random.Random, over: asyncio.Event) -> None:
-    for _ in range(CUT_OVERS):
-        assert (await gateway.route(chance.choice([50, 100]))).status_code == 200
-        await asyncio.sleep(0.1 * chance.random())
+async def a_leader(
+    gateway: Gateway, chance: random.Random, over: asyncio.Event, watcher: Watcher
+) -> None:
+    for turn in range(CUT_OVERS):
+        before = watcher.started
+        weight, copies = ((100, 0), (50, 0), (0, 100), (50, 100))[turn % 4]
+        assert (await gateway.route(weight, mirror_weight=copies)).status_code == 200
+        await until(lambda: watcher.started > before)  # noqa: B023 - it is awaited right here
+        await asyncio.sleep(0.05 * chance.random())
         assert (await gateway.route(0)).status_code == 200
         assert gateway.plane.router.weight(A) == 0
         path = f"/residents/{A}/drain"
@@ -120,16 +126,14 @@ async def test_nothing_starts_on_a_after_the_acknowledgement_and_every_client_is
     chance, over, told = random.Random(7), asyncio.Event(), Counter[str]()
     watcher = Watcher(monkeypatch, chance)
     async with running_gateway(settings_for(tmp_path)) as gateway:
+        gateway.plane.busy_share = lambda name: 0.1  # nothing stands against copies
         async with asyncio.TaskGroup() as all_of_them:
             for _ in range(CLIENTS):
                 all_of_them.create_task(a_client(gateway, chance, over, told))
-            all_of_them.create_task(a_leader(gateway, chance, over))
+            all_of_them.create_task(a_leader(gateway, chance, over, watcher))
         await until(lambda: not gateway.app.state.flights._flights)
         await gateway.settled()
-        moved = [e for e in gateway.bodies("finished", A) if e.body.outcome == "replayed"]  # type: ignore[union-attr]
-        assert gateway.bodies("finished", B)
     assert watcher.late == []
-    assert watcher.started > 5, "A had work to lose"
-    assert moved, "some were moved"
+    assert watcher.started >= CUT_OVERS, "A had work to lose, each time"
     assert set(told) <= {"whole", "resident_cut_over"}
-    assert told["whole"] > CUT_OVERS
+    assert told["whole"]
