@@ -178,7 +178,7 @@ def _add_commands(app: FastAPI, plane: ControlPlane) -> None:
 
         async def begin() -> StartAnswer:
             plan, smallest = await controller.propose(
-                order.weight, order.bake_s, order.canary, order.audience
+                order.weight, order.bake_s, order.canary, audience=order.audience
             )
             status = await controller.start(plan, order.actor)
             return StartAnswer(plan=plan, detectable=smallest, status=status)
