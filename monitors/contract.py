@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from monitors.client_key import EVERYBODY, CanaryClients
 from monitors.labels import (
     Detector,
     Fault,
@@ -20,16 +21,7 @@ from monitors.labels import (
     Outcome,
     ResidentState,
 )
-
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
-Epoch = Annotated[int, msgspec.Meta(ge=0)]
-Lease = Annotated[float, msgspec.Meta(gt=0.0)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of everything that crosses a process border."""
+from monitors.wire import Count, Epoch, Lease, Name, Percent, Wire
 
 
 # ---------------------------------------------------------------- the ladder's vector (DESIGN 7)
@@ -84,9 +76,12 @@ ALL_CLASSES: tuple[SessionClass, ...] = tuple(SessionClass)
 
 # ---------------------------------------------------------------- desired state
 class Route(Wire, frozen=True):
-    """Who serves: `canary_weight` percent of new sessions to `canary`, the rest to `stable`.
+    """Who serves: `canary_weight` percent of the sessions of `clients` to `canary`, the rest to
+    `stable`.
 
-    The weight is a lease: when `lease_s` passes without a renewal it is 0.
+    Of `mirror_weight` percent of `clients`' sessions on `stable`, the canary is given copies of the
+    requests, whose answers nobody gets. Both weights are a lease: when `lease_s` passes without a
+    renewal they are 0.
     """
 
     leader_epoch: Epoch
@@ -95,6 +90,8 @@ class Route(Wire, frozen=True):
     canary: Name | None = None
     canary_weight: Percent = 0
     lease_s: Lease = 10.0
+    clients: CanaryClients = EVERYBODY
+    mirror_weight: Percent = 0
 
 
 class LadderOrder(Wire, frozen=True):
@@ -198,6 +195,15 @@ class ResidentStatus(Wire, frozen=True):
         return self.apart.get(session_class, self.level)
 
 
+class MirrorStatus(Wire, frozen=True):
+    """Copies of requests since the data plane started: those that run now, all that were started,
+    and those given up, as one of the residents had no time to spare for them."""
+
+    running: Count = 0
+    started: Count = 0
+    dropped: Count = 0
+
+
 class Observed(Wire, frozen=True):
     """The data plane's answer to every order, and to `GET /control`: what is so now.
 
@@ -212,16 +218,20 @@ class Observed(Wire, frozen=True):
     canary_weight: Percent  # as it is now: 0 once the lease has expired
     lease_left_s: float
     residents: tuple[ResidentStatus, ...]
+    mirror_weight: Percent = 0  # as it is now
+    mirror: MirrorStatus = MirrorStatus()
 
 
 class DrainReport(Wire, frozen=True):
-    """What a drain left, and what became of the rest."""
+    """What a drain left, and what became of the rest. `unkept`: of those aborted, how many had
+    sent nothing, but had inputs too large to be kept for a replay."""
 
     resident: Name
     remaining: Count
     finished: Count
     aborted: Count
     replayed: Count
+    unkept: Count = 0
 
 
 class FlushReceipt(Wire, frozen=True):
@@ -314,6 +324,13 @@ class RequestFinished(Wire, frozen=True, tag="finished"):
     cached_tokens: int | None = None
     prompt_tokens: int | None = None
 
+    @property
+    def tells(self) -> bool:
+        """Whether it says anything of its version: it was served, and not moved by order before
+        it was found faulty. One that was moved counts where it was begun again."""
+        moved = self.outcome is Outcome.REPLAYED and not self.faulted
+        return self.outcome is not Outcome.REFUSED and not moved
+
 
 class ResidencySampled(Wire, frozen=True, tag="residency"):
     """One request's cache residency: attention mass found on the device in time (DESIGN 5)."""
@@ -344,7 +361,8 @@ EvidenceBody = (
 
 class Evidence(Wire, frozen=True):
     """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence.
-    `level` is that of sessions of `session_class`."""
+    `mirror`: of a copy, whose answer no client got; it is evidence of its resident alone. `level`
+    is that of sessions of `session_class`."""
 
     seq: Count
     wall: float
@@ -358,6 +376,7 @@ class Evidence(Wire, frozen=True):
     operator: bool
     body: EvidenceBody
     session_class: SessionClass = SessionClass.INTERACTIVE
+    mirror: bool = False
 
 
 class EvidenceBatch(Wire, frozen=True):

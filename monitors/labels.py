@@ -84,6 +84,7 @@ class Outcome(StrEnum):
     FAILED = "failed"  # the resident answered with an error
     LOST = "lost"  # the resident died, or was cut over, with the request in flight
     CANCELLED = "cancelled"  # the client went away
+    REPLAYED = "replayed"  # cut over before any output was sent: another resident began it again
     REFUSED = "refused"  # turned away: bad input, admission, shedding, no resident
 
 

@@ -176,6 +176,12 @@ def send(
         bool, typer.Option(help="160x160 video and 8 kHz audio (S2.5).")
     ] = False,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
+    resident: Annotated[
+        str | None,
+        typer.Option(
+            "--resident", "-r", help="This one answers, whatever its share; no verdict counts it."
+        ),
+    ] = None,
     state_dir: StateDir = STATE_DIR,
 ) -> None:
     """Send real audio and video; print the streamed text and the three first-output times."""
@@ -197,6 +203,7 @@ def send(
             session=session,
             low_latency=low_latency,
             max_tokens=max_tokens,
+            resident=resident,
         )
         if answer.pcm:
             answer.write_wav(out)
@@ -272,17 +279,28 @@ def unfreeze(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None
 def rollout_start(
     weight: Annotated[int | None, typer.Option(help="Percent of new sessions for A.")] = None,
     bake: Annotated[str | None, typer.Option(help="How long at that weight: 90s, 10m.")] = None,
+    allow: Annotated[
+        list[str], typer.Option(help="API key of a client for A, or @FILE of keys; else nobody's.")
+    ] = [],  # noqa: B006 - typer reads it, and nobody writes to it
+    deny: Annotated[
+        list[str], typer.Option(help="API key of a client that A never gets, or @FILE of keys.")
+    ] = [],  # noqa: B006
+    mirror: Annotated[
+        int, typer.Option(help="Percent of B's sessions that A gets copies of.", min=0, max=100)
+    ] = 0,
     actor: Actor = "operator",
     state_dir: StateDir = STATE_DIR,
 ) -> None:
     """Begin: A gets its share of new sessions and is judged by evidence (S4.4)."""
+    from redline.audience import audience_of
     from redline.operate import parse_duration, start_rollout
 
     try:
         bake_s = None if bake is None else parse_duration(bake)
+        audience = audience_of(allow, deny, mirror)
     except ValueError as err:
         _fail(err, 2)
-    _operate(lambda stack: start_rollout(stack, weight, bake_s, actor), state_dir)
+    _operate(lambda stack: start_rollout(stack, weight, bake_s, actor, audience), state_dir)
 
 
 @rollout_app.command("status")

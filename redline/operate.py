@@ -20,6 +20,7 @@ from redline.control.api import (
     level_words,
 )
 from redline.settings import Stack
+from rollout.audience import ANYBODY, Audience
 from rollout.detectable import Detectable
 from rollout.sequential import Numbers
 from rollout.status import RolloutStatus
@@ -79,6 +80,9 @@ def _print_residents(console: Console, data_plane: Observed | None) -> None:
             str(r.in_flight),
         )
     console.print(table)
+    copies = data_plane.mirror
+    if copies.started or copies.dropped:
+        console.print(f"copies to A: {copies.started} started, {copies.dropped} given up")
     for r in data_plane.residents:
         if r.detail:
             console.print(f"  {r.name}: {escape(r.detail)}")
@@ -105,6 +109,8 @@ def _print_rollout(console: Console, status: RolloutStatus) -> None:
     console.print(f"rollout: [bold]{status.phase}[/] for {status.phase_s:.0f} s")
     for reason in status.reasons:
         console.print(f"  {escape(reason)}")
+    if status.plan is not None and status.plan.audience.words and status.weight:
+        console.print(f"  A's audience: {status.plan.audience.words}")
     if status.canary:
         console.print(_evidence(status.canary))
     if status.quarantined:
@@ -147,9 +153,15 @@ def _print_rollback(console: Console, status: RolloutStatus) -> None:
         console.print(f"  [red]ROLLBACK_INCOMPLETE[/]: {escape(last.failure)}")
 
 
-def start_rollout(stack: Stack, weight: int | None, bake_s: float | None, actor: str) -> None:
+def start_rollout(
+    stack: Stack,
+    weight: int | None,
+    bake_s: float | None,
+    actor: str,
+    audience: Audience = ANYBODY,
+) -> None:
     """Begin, after showing what today's traffic can detect."""
-    order = StartOrder(actor=actor, weight=weight, bake_s=bake_s)
+    order = StartOrder(actor=actor, weight=weight, bake_s=bake_s, audience=audience)
     answer = ask(stack, "POST", f"{stack.control_url}/api/rollout/start", StartAnswer, order)
     plan = answer.plan
     console = Console()
@@ -157,7 +169,11 @@ def start_rollout(stack: Stack, weight: int | None, bake_s: float | None, actor:
         f"{plan.version} ({plan.canary}) gets {plan.weight} % of new sessions beside "
         f"{plan.stable} for {plan.bake_s:.0f} s"
     )
+    if plan.audience.words:
+        console.print(f"its audience: {plan.audience.words}")
     console.print(_smallest(answer.detectable))
+    if plan.audience.clients.allow is not None:
+        console.print("  of all that, only what the allowed clients ask")
     console.print("watch it: redline rollout status")
 
 

@@ -62,6 +62,7 @@ class Answer:
     version: str = ""
     level: str = ""
     times: dict[str, float | None] = field(default_factory=dict[str, float | None])
+    resident: str | None = None  # that it was pinned to
 
     def write_wav(self, path: Path) -> None:
         with wave.open(str(path), "wb") as out:
@@ -83,6 +84,8 @@ def summary(answer: Answer, out: Path) -> str:
         "answered by": f"{answer.version}, level {answer.level}",
         "request": answer.request_id,
     }
+    if answer.resident is not None:
+        lines["traffic"] = f"an operator's own, pinned to {answer.resident}: no verdict counts it"
     return "\n".join(f"{name:18s} {value}" for name, value in lines.items())
 
 
@@ -115,8 +118,10 @@ def send(
     low_latency: bool = False,
     max_tokens: int | None = None,
     timeout_s: float = 120.0,
+    resident: str | None = None,
 ) -> Answer:
-    """Upload the clips with the question and follow the stream to its end."""
+    """Upload the clips with the question and follow the stream to its end. `resident`: who must
+    answer, as an operator's own traffic."""
     uploads = [(clip, clip.read_bytes()) for clip in clips]
     parts = [part_of(clip, data) for clip, data in uploads]
     request: dict[str, Any] = {
@@ -135,8 +140,10 @@ def send(
         headers["X-Redline-Session"] = session
     if low_latency:
         headers["X-Redline-Fidelity"] = "low_latency"
+    if resident is not None:
+        headers |= {"X-Redline-Resident": resident, "Authorization": f"Bearer {stack.token}"}
     files = [("file", (clip.name, data)) for clip, data in uploads]
-    answer = Answer()
+    answer = Answer(resident=resident)
     url = f"{stack.runtime_url}/v1/chat/completions"
     upload: dict[str, Any] = {"files": files, "data": {"request": json.dumps(request)}}
     if not files:

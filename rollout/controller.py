@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from monitors.contract import Observed, Route
+from monitors.contract import Observed
 from monitors.evidence import Taken
 from monitors.journal import JournalUnwritable, StaleLeader
 from monitors.labels import Phase
 from monitors.redlines import RedLines
 from rollout import commands, phases, rollback, store
+from rollout.audience import ANYBODY, Audience
 from rollout.commands import CommandRefused
 from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
 from rollout.detectable import Detectable, detectable
@@ -97,7 +98,11 @@ class RolloutController:
 
     # ------------------------------------------------------------ commands
     async def propose(
-        self, weight: int | None = None, bake_s: float | None = None, canary: str | None = None
+        self,
+        weight: int | None = None,
+        bake_s: float | None = None,
+        canary: str | None = None,
+        audience: Audience = ANYBODY,
     ) -> tuple[RolloutPlan, Detectable | None]:
         """The plan that these wishes make, and what it can detect at today's traffic.
 
@@ -116,6 +121,7 @@ class RolloutController:
             version=resident.version,
             weight=weight,
             bake_s=bake_s,
+            audience=audience,
         )
         return plan, self._detectable(plan)
 
@@ -345,14 +351,8 @@ class RolloutController:
         wanted = self._state.route
         if wanted is None:
             return
-        route = Route(
-            leader_epoch=self._ledger.leader_epoch,
-            route_epoch=self._state.route_epoch,
-            stable=wanted.stable,
-            canary=wanted.canary,
-            canary_weight=wanted.weight,
-            lease_s=self.lines.rollout.canary_lease_s,
-        )
+        lease_s, leader_epoch = self.lines.rollout.canary_lease_s, self._ledger.leader_epoch
+        route = wanted.ordered(leader_epoch, self._state.route_epoch, lease_s)
         try:
             self._see(await self._plane.set_route(route))
         except DataPlaneError as err:

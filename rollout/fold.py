@@ -24,7 +24,7 @@ from monitors.contract import (
     SessionClass,
     Wire,
 )
-from monitors.labels import Grade, Origin, Outcome, ResidentState
+from monitors.labels import Grade, Origin, ResidentState
 from rollout.lines import LatencyLine
 from rollout.plan import RolloutPlan
 from rollout.sequential import RESTARTS, LineTest, Numbers, Saved, Verdict
@@ -205,8 +205,9 @@ class EvidenceFold:
                     self._count(tests, latency.line.name, entry, settled)
 
     def _finish(self, tests: dict[str, LineTest], entry: Evidence, body: RequestFinished) -> None:
-        """A refused request never reached a resident; a cancelled one is a client's habit."""
-        if body.outcome is not Outcome.REFUSED:
+        """A refused request never reached a resident, and one replayed counts where it went; a
+        cancelled one is a client's habit."""
+        if body.tells:
             self._count(tests, self._plan.faults.name, entry, float(body.faulted))
             self._finished += 1 if tests is self._canary else 0
         ended = self._open.pop(entry.request_id, OpenRequest())

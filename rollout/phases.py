@@ -2,8 +2,9 @@
 
 import msgspec
 
-from monitors.contract import Epoch, Name, Observed, Percent, ResidentStatus, Wire
+from monitors.contract import Epoch, Name, Observed, Percent, ResidentStatus, Route, Wire
 from monitors.labels import Phase, ResidentState
+from rollout.audience import ANYBODY, Audience
 from rollout.fold import Judgement
 from rollout.plan import Cause, RolloutPlan, cause_of
 from rollout.rollback import Progress, RollbackOrder
@@ -56,13 +57,30 @@ class RolloutState(Wire, frozen=True):
         a, b = self.plan.canary, self.plan.stable
         if self.promoted:
             return WantedRoute(stable=a, canary=b, weight=0)
-        return WantedRoute(stable=b, canary=a, weight=self.weight)
+        audience = self.plan.audience if self.weight else ANYBODY
+        return WantedRoute(stable=b, canary=a, weight=self.weight, audience=audience)
 
 
 class WantedRoute(Wire, frozen=True):
+    """`audience`: of the canary while it has a weight; no list and no copy outlives that."""
+
     stable: Name
     canary: Name
     weight: Percent
+    audience: Audience = ANYBODY
+
+    def ordered(self, leader_epoch: Epoch, route_epoch: Epoch, lease_s: float) -> Route:
+        """The order that makes it so."""
+        return Route(
+            leader_epoch=leader_epoch,
+            route_epoch=route_epoch,
+            stable=self.stable,
+            canary=self.canary,
+            canary_weight=self.weight,
+            lease_s=lease_s,
+            clients=self.audience.clients,
+            mirror_weight=self.audience.mirror_weight,
+        )
 
 
 class Signals(Wire, frozen=True):

@@ -8,6 +8,7 @@ import msgspec
 
 from monitors.contract import Count, Name, Wire
 from monitors.redlines import RedLines
+from rollout.audience import ANYBODY, Audience
 from rollout.lines import (
     FAULTS,
     RESIDENCY,
@@ -58,6 +59,7 @@ class RolloutPlan(Wire, frozen=True):
     faults: Line
     residency: Line
     latency: tuple[LatencyLine, ...]
+    audience: Audience = ANYBODY
 
     def __post_init__(self) -> None:
         if self.stable == self.canary:
@@ -83,6 +85,7 @@ def make_plan(
     version: str,
     weight: int | None = None,
     bake_s: float | None = None,
+    audience: Audience = ANYBODY,
 ) -> RolloutPlan:
     """A plan by the red lines; `weight` and `bake_s` default to S4.4's. Raises `PlanError`."""
     figures = lines.rollout
@@ -99,6 +102,7 @@ def make_plan(
             faults=faults_line(lines),
             residency=residency_line(lines),
             latency=latency_lines(lines),
+            audience=audience,
         )
     except ValueError as err:
         raise PlanError(str(err)) from err

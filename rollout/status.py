@@ -43,7 +43,7 @@ class Traffic:
         self._ends: deque[float] = deque(maxlen=100_000)
 
     def take(self, entry: Evidence) -> None:
-        if isinstance(entry.body, RequestFinished) and not entry.operator:
+        if isinstance(entry.body, RequestFinished) and not (entry.operator or entry.mirror):
             self._ends.append(entry.wall)
             while entry.wall - self._ends[0] > _TRAFFIC_WINDOW_S:
                 self._ends.popleft()

@@ -64,7 +64,8 @@ _ENGINE_GAUGES: tuple[tuple[Metric, Callable[[Snapshot], float | None]], ...] = 
 
 
 class Book:
-    """The data plane's measurements. Operator traffic goes to the evidence log alone, marked."""
+    """The data plane's measurements. Operator traffic and copies go to the evidence
+    log alone, marked."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class Book:
     def reached(self, stamp: Stamp, milestone: Milestone, seconds: float) -> None:
         """A first output left the gateway."""
         self.note(stamp, MilestoneReached(milestone=milestone, seconds=seconds))
-        if not stamp.operator:
+        if stamp.of_client:
             self.latency.observe(stamp.version, milestone, seconds)
             histogram = self.exposition.histogram(catalog.FIRST_OUTPUT)
             trace_id = self.requests.exemplar(stamp)
@@ -123,7 +124,7 @@ class Book:
     def crossed(self, stamp: Stamp, milestone: Milestone, line_s: float) -> None:
         """A request is past a line, with or without its output."""
         self.note(stamp, LineCrossed(milestone=milestone, line_s=line_s))
-        if line_s == self._lines.latency.degrade_s and not stamp.operator:
+        if line_s == self._lines.latency.degrade_s and stamp.of_client:
             self.latency.overdue(stamp.version, milestone)
             self.exposition.counter(catalog.OVERDUE).inc(stamp.version, milestone)
 
@@ -147,7 +148,7 @@ class Book:
 
     def _fault(self, stamp: Stamp, found: FaultFound) -> None:
         self.note(stamp, found)
-        if not stamp.operator:
+        if stamp.of_client:
             labels = (stamp.version, found.fault, found.grade, found.origin)
             trace_id = self.requests.exemplar(stamp)
             self.exposition.counter(catalog.FAULTS).inc(*labels, trace_id=trace_id)
@@ -156,10 +157,10 @@ class Book:
         """A request that reached a resident ended. `found`: all that detectors said of it."""
         self.note(stamp, ending)
         self._served[stamp.version, stamp.pool_epoch] += 1
-        if stamp.operator:
+        if not stamp.of_client:
             return
         self.exposition.counter(catalog.REQUESTS).inc(stamp.version, ending.outcome)
-        if ending.outcome is not Outcome.REFUSED:
+        if ending.tells:
             self.exposition.counter(catalog.SERVED_REQUESTS).inc(stamp.version)
             if ending.faulted:
                 self.exposition.counter(catalog.FAULTED_REQUESTS).inc(stamp.version)
@@ -190,7 +191,7 @@ class Book:
 
     def played(self, stamp: Stamp, seconds: float, underrun_s: float) -> None:
         """Speech that was sent, and the silence a listener heard in it."""
-        if not stamp.operator:
+        if stamp.of_client:
             self.exposition.counter(catalog.SPEECH_SECONDS).inc(stamp.version, by=seconds)
             self.exposition.counter(catalog.UNDERRUN_SECONDS).inc(stamp.version, by=underrun_s)
 
@@ -235,4 +236,5 @@ class Book:
             level=stamp.level,
             operator=stamp.operator,
             session_class=stamp.session_class,
+            mirror=stamp.mirror,
         )

@@ -11,13 +11,14 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from monitors import logs
+from monitors import client_key, logs
 from monitors.contract import MediaRung, Name, SessionClass
 from monitors.labels import Outcome, Stage
 from monitors.requests import Asked
 from monitors.rungs import shown
 from runtime import turns, uploads
-from runtime.flight import Ask, Flight
+from runtime.ask import Ask
+from runtime.flight import Flight
 from runtime.flights import Flights
 from runtime.guard import Guard
 from runtime.openai_answer import Answer, details, failed
@@ -100,6 +101,7 @@ class Chat:
             pinned=self._pinned(request),
             salt=_salt(headers),
             trace=trace,
+            client=client_key.of_headers(headers),
             session_class=_session_class(headers),
         )
         trace.asked(
@@ -127,14 +129,20 @@ class Chat:
         return fetched, self._plane.clock()
 
     def _pinned(self, request: Request) -> Name | None:
+        """The resident that an operator asks for, whatever its weight, quarantined or not: a smoke
+        test is how one sees what it is worth."""
         name = request.headers.get(RESIDENT)
         if name is None:
             return None
-        self._guard.require_operator(request)
+        try:
+            self._guard.require_operator(request)
+        except ApiError as err:
+            message = f"{RESIDENT} is for operators: {err.message}"
+            raise ApiError(403, message, code="forbidden", param=RESIDENT) from err
         try:
             self._plane.router.require(name)
         except UnknownResident as err:
-            raise bad_request(str(err), param=RESIDENT, code="unknown_resident") from err
+            raise ApiError(404, str(err), code="unknown_resident", param=RESIDENT) from err
         return name
 
 

@@ -3,18 +3,18 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from monitors.contract import Level, MediaRung, Name, SessionClass
-from monitors.labels import Milestone, Outcome, Stage
+from monitors.contract import Level, Name
+from monitors.labels import Outcome, Stage
 from runtime import refusals, turns
-from runtime.media.client_digest import ClientDigest
+from runtime.ask import Ask
 from runtime.media.fidelity import fidelity_of
-from runtime.openai_api import ChatRequest
+from runtime.mirror import Mirror, Original
 from runtime.openai_errors import ApiError
 from runtime.plane import DataPlane
 from runtime.residents.port import (
@@ -27,47 +27,13 @@ from runtime.residents.port import (
     TextDelta,
     VideoPrefilled,
 )
-from runtime.traces import RequestTrace
-from runtime.turns import Decoding, Files, Prompt
+from runtime.turns import Decoding, Prompt
 from runtime.watch import Watch
-from runtime.witness import Witness
+from runtime.witness import MAX_BYTES, Witness
 
 ANY_LEG = 0  # legs count from 1
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One request as it came in. `since`: when its last byte did (monotonic seconds)."""
-
-    session: str | None  # None: the request stands alone
-    chat: ChatRequest
-    files: Files
-    since: float
-    wish: MediaRung
-    pinned: Name | None  # an operator's choice of resident: never evidence
-    salt: str
-    trace: RequestTrace
-    session_class: SessionClass = SessionClass.INTERACTIVE
-    digests: Mapping[str, ClientDigest] = field(default_factory=dict[str, ClientDigest])
-
-    @property
-    def request_id(self) -> str:
-        return self.trace.request_id
-
-    def expects(self) -> frozenset[Milestone]:
-        """The first outputs that are due."""
-        due = {Milestone.FIRST_TOKEN}
-        if self.chat.speech:
-            due.add(Milestone.FIRST_AUDIO_PACKET)
-        if turns.has_video(self.chat):
-            due.add(Milestone.FIRST_VIDEO_FRAME)
-        return frozenset(due)
-
-    def without_content(self) -> "Ask":
-        """What is still of use once the content is decoded: uploads are large."""
-        return replace(self, chat=self.chat.model_copy(update={"messages": []}), files={})
 
 
 class Fate(StrEnum):
@@ -75,6 +41,7 @@ class Fate(StrEnum):
 
     REPLAYED = "replayed"  # it goes on, unnoticed, on the stable resident
     ABORTED = "aborted"  # output had been sent: the client is told to ask again
+    UNKEPT = "unkept"  # nothing had, but there is nothing left to start from: told the same
     FINISHED = "finished"  # it was over already
 
 
@@ -92,12 +59,14 @@ class Flight:
     client has been told all, or is gone.
     """
 
-    def __init__(self, plane: DataPlane, ask: Ask, resident: Name) -> None:
+    def __init__(self, plane: DataPlane, ask: Ask, resident: Name, mirror: Mirror) -> None:
         self.ask = ask
         self.landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._expects = ask.expects()
         self._delivered = False  # whether the client has seen any output
+        self._unkept = False  # whether its inputs were too large to stay here
         self._plane = plane
+        self._mirror = mirror
         self._prompt = Prompt()
         self._events: asyncio.Queue[tuple[int, RequestEvent | Abort]] = asyncio.Queue()
         self.legs = 0  # how often it was handed to a resident
@@ -112,13 +81,18 @@ class Flight:
         return self.watch.stamp.resident
 
     @property
+    def begun(self) -> bool:
+        """Whether its client has seen any of the answer, so that nobody else can begin it."""
+        return self._delivered
+
+    @property
     def level_now(self) -> Level:
         """What its session's next request would be served at, were it asked now."""
         return self._plane.levels.of(self.resident, self.ask.session_class)
 
     @property
     def held_bytes(self) -> int:
-        """Decoded media that is kept until it ends, for another resident to start from."""
+        """Decoded media of it that is here, for a resident to start from."""
         return sum(array.nbytes for array in self._prompt.arrays)
 
     async def decode(self) -> None:
@@ -173,7 +147,7 @@ class Flight:
                 case VideoPrefilled():
                     self.watch.prefilled(event)
                 case TextDelta() | AudioDelta():
-                    self._delivered = self.ask.chat.stream
+                    self._deliver()
                     yield event
                 case Finished():
                     self._land(event)
@@ -181,9 +155,9 @@ class Flight:
                     return
                 case Failed():
                     self.trace.worked(event.stages)
-                    if event.kind != "lost" or not self._replay():
-                        self.watch.finish(_outcome(event))
-                        raise refusals.of_engine(event)
+                    if event.kind != "lost" or not self._replay(Outcome.LOST):
+                        self.watch.finish(refusals.outcome_of(event))
+                        raise self._error_of(event)
                 case Abort():
                     raise event.error
 
@@ -212,6 +186,7 @@ class Flight:
         self._leave(Outcome.CANCELLED)
         if not self.landed.done():
             self.landed.set_result(None)
+            self._plane.inputs.release(self.ask.request_id)
             if not self.legs and self.ask.pinned is None:
                 self._plane.book.unserved(self.watch.stamp.version, ending)
             self.trace.end(ending)
@@ -221,23 +196,27 @@ class Flight:
     def _cut_over(self) -> Fate:
         if self.left.done() or self.watch.over:
             return Fate.FINISHED
-        if self._replay():
+        if self._replay(Outcome.REPLAYED):
             return Fate.REPLAYED
-        self._abort(Outcome.LOST, refusals.cut_over())
+        if self._unkept:
+            self._abort(Outcome.LOST, refusals.not_kept())
+            return Fate.UNKEPT
+        self._abort(Outcome.LOST, refusals.cut_over(begun=self.begun))
         return Fate.ABORTED
 
     def _abort(self, outcome: Outcome, error: ApiError) -> None:
         self._leave(outcome)
         self._events.put_nowait((ANY_LEG, Abort(error)))
 
-    def _replay(self) -> bool:
-        """Start again on the stable resident; False where that cannot be, and nothing is done."""
+    def _replay(self, ending: Outcome) -> bool:
+        """Start again on the stable resident, from the inputs and never from KV; False where that
+        cannot be, and nothing is done. `ending`: of the leg that it leaves."""
         stable = self._plane.router.route.stable
         movable = self.ask.pinned is None and stable != self.resident
-        if self._delivered or not movable or not self._plane.is_ready(stable):
+        if self.begun or self._unkept or not movable or not self._plane.is_ready(stable):
             return False
         departed = self._leg is not None
-        self._leave(Outcome.LOST)
+        self._leave(ending)
         self._board(stable, self._plane.clock())  # the stable one starts with a clean clock
         if departed:
             self._depart()
@@ -276,6 +255,27 @@ class Flight:
         self.trace.departed()
         self._leg = asyncio.create_task(self._fly(self.legs, self.resident, self.watch))
         self._leg.add_done_callback(partial(self._leg_ended, self.legs, self.left))
+        if self.ask.pinned is None and self.legs == 1 and self._plane.router.mirror_weight:
+            self._mirror.offer(self._original())
+        if not self._plane.inputs.keep(self.ask.request_id, self.held_bytes):
+            self._unkept = True
+            asyncio.get_running_loop().call_soon(self._let_go)  # the leg has handed it over by then
+
+    def _deliver(self) -> None:
+        """A delta goes to the client. Once it was sent nobody can begin anew: what is too large
+        for a witness is of no more use."""
+        self._delivered = self.ask.chat.stream
+        if self._delivered and self.held_bytes > MAX_BYTES:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget the inputs."""
+        self._prompt = Prompt()
+        self._plane.inputs.release(self.ask.request_id)
+
+    def _error_of(self, failed: Failed) -> ApiError:
+        unsaid = failed.kind == "lost" and self._unkept and not self.begun
+        return refusals.not_kept() if unsaid else refusals.of_engine(failed, begun=self.begun)
 
     async def _fly(self, leg: int, name: Name, watch: Watch) -> None:
         resident = self._plane.supervisors[name].resident
@@ -313,8 +313,21 @@ class Flight:
 
     def _reroute_if_cut_over(self) -> None:
         """The route may have changed during decoding: a fenced resident gets no more."""
-        if self.ask.pinned is None and not self._plane.router.weight(self.resident):
+        may_serve = self._plane.router.may_serve(self.resident, self.ask.client)
+        if self.ask.pinned is None and not may_serve:
             self.cut_over()
+
+    def _original(self) -> Original:
+        prompt = self._prompt
+        return Original(
+            ask=self.ask,
+            resident=self.resident,
+            request=self._request(),
+            arrays=prompt.arrays,
+            findings=prompt.findings,
+            expects=self._expects,
+            since=self.ask.since,
+        )
 
     def _request(self) -> Generate:
         chat, onward = self.ask.chat, self.trace.onward()
@@ -335,7 +348,7 @@ class Flight:
         self.watch.finish(Outcome.OK, finished)
         ready = self._plane.supervisors[self.resident].ready
         cached = ready is not None and finished.prompt_tokens > ready.uncached_tokens
-        if self.ask.pinned is None and cached:
+        if self.ask.pinned is None and cached and self._prompt.turns:
             witness = Witness(
                 self._request(),
                 self._prompt.arrays,
@@ -343,13 +356,3 @@ class Flight:
                 self.watch.stamp.pool_epoch,
             )
             self._plane.witnesses.keep(self.resident, witness)
-
-
-def _outcome(failed: Failed) -> Outcome:
-    match failed.kind:
-        case "bad_request" | "shed":
-            return Outcome.REFUSED  # a client's mistake, or our own order: no fault of the version
-        case "lost":
-            return Outcome.LOST
-        case _:
-            return Outcome.FAILED

@@ -6,7 +6,9 @@ from collections import OrderedDict
 from monitors.contract import Admission, Name
 from monitors.labels import Outcome
 from runtime import refusals
-from runtime.flight import Ask, Flight
+from runtime.ask import Ask
+from runtime.flight import Flight
+from runtime.mirror import Mirror
 from runtime.plane import DataPlane
 
 KNOWN_SESSIONS = 10_000
@@ -19,7 +21,8 @@ class Flights:
         self._plane = plane
         self._flights: dict[str, Flight] = {}
         self._sessions: OrderedDict[str, None] = OrderedDict()
-        plane.in_flight = lambda name: len(self.on(name))
+        self.mirror = Mirror(plane)
+        plane.in_flight = lambda name: len(self.on(name)) + len(self.mirror.on(name))
 
     def on(self, name: Name) -> list[Flight]:
         """The flights that one resident has still to do with."""
@@ -27,14 +30,14 @@ class Flights:
 
     def open(self, ask: Ask) -> Flight:
         """Route a request. Raises `ApiError` where no resident may or can take it."""
-        name = ask.pinned or self._plane.router.pick(ask.session or ask.request_id)
+        name = ask.pinned or self._plane.router.pick(ask.session or ask.request_id, ask.client)
         if not self._plane.is_ready(name):
             if ask.pinned is None:
                 self._plane.book.unserved(self._plane.versions[name], Outcome.REFUSED)
             raise refusals.not_ready(name, self._plane.supervisors[name].state)
         if ask.pinned is None:
             self._admit(ask, name)
-        flight = Flight(self._plane, ask, name)
+        flight = Flight(self._plane, ask, name, self.mirror)
         self._flights[ask.request_id] = flight
         flight.landed.add_done_callback(lambda _: self._flights.pop(ask.request_id))
         return flight
@@ -51,7 +54,8 @@ class Flights:
         if landings:
             await asyncio.wait(landings, timeout=grace_s)
         for flight in self._flights.values():
-            flight.abort(Outcome.CANCELLED, refusals.stopping())
+            flight.abort(Outcome.CANCELLED, refusals.stopping(begun=flight.begun))
+        await self.mirror.end()
 
     def _admit(self, ask: Ask, name: Name) -> None:
         session, level = ask.session, self._plane.levels.of(name, ask.session_class)

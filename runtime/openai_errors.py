@@ -1,6 +1,7 @@
 """Errors in OpenAI's form, for every route that clients call."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -12,7 +13,8 @@ INTERNAL_ERROR = "internal_error"
 
 
 class ApiError(Exception):
-    """An answer that is an error. `retry_after_s`: the client may try again after so long."""
+    """An answer that is an error. `retry_after_s`: the same request may be sent again after so
+    long; None: it would fail again."""
 
     def __init__(
         self,
@@ -30,12 +32,23 @@ class ApiError(Exception):
         self.param = param
         self.retry_after_s = retry_after_s
 
-    def body(self, request_id: str | None = None) -> Mapping[str, Mapping[str, str | None]]:
-        """`{"error": {"message", "type", "param", "code"}}`, and our own id of the request."""
+    def body(self, request_id: str | None = None) -> Mapping[str, Mapping[str, Any]]:
+        """`{"error": {"message", "type", "param", "code"}}`, and our own id of the request.
+
+        Where it may be sent again the error also has `"retryable": true` and `retry_after_s`: in
+        the middle of a stream there is no header any more.
+        """
         kind = _TYPES.get(
             self.status, "server_error" if self.status >= 500 else "invalid_request_error"
         )
-        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        error: dict[str, Any] = {
+            "message": self.message,
+            "type": kind,
+            "param": self.param,
+            "code": self.code,
+        }
+        if self.retry_after_s is not None:
+            error |= {"retryable": True, "retry_after_s": self.retry_after_s}
         if request_id is None:
             return {"error": error}
         return {"error": error, "redline": {"request_id": request_id}}

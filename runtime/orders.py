@@ -65,7 +65,7 @@ class Orders:
                 router.take(fence)  # toward the stable one first, whatever the disk says
             await self._store(fence)
             router.take(fence)
-            if route.canary_weight and route.canary not in self._plane.ready():
+            if route.canary is not None and route.canary not in self._plane.ready():
                 router.drop_canary()  # it died while the disk was written
 
     async def level(self, order: LadderOrder) -> None:
@@ -84,6 +84,7 @@ class Orders:
         weight = self._plane.router.weight(name)
         if weight:
             raise OrderRefused(f"{name!r} still has {weight} % of the traffic: route it away first")
+        await self._flights.mirror.end(name)  # nobody waits for their answers
         fates: Counter[Fate] = Counter()
         if order.mode is DrainMode.ABORT:
             fates.update(flight.cut_over() for flight in self._flights.on(name))
@@ -96,8 +97,9 @@ class Orders:
             resident=name,
             remaining=len(self._flights.on(name)),
             finished=fates[Fate.FINISHED],
-            aborted=fates[Fate.ABORTED],
+            aborted=fates[Fate.ABORTED] + fates[Fate.UNKEPT],
             replayed=fates[Fate.REPLAYED],
+            unkept=fates[Fate.UNKEPT],
         )
 
     async def flush(self, name: Name, order: FlushOrder) -> FlushReceipt:

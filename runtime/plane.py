@@ -16,6 +16,7 @@ from monitors.contract import (
     ALL_CLASSES,
     KvRung,
     Level,
+    MirrorStatus,
     Name,
     Observed,
     ResidentChanged,
@@ -28,6 +29,7 @@ from monitors.labels import ResidentState, Role
 from monitors.rungs import name_of, shown
 from runtime.book import Book
 from runtime.fence import FenceFile
+from runtime.inputs import KeptInputs
 from runtime.levels import Levels
 from runtime.load import BusyShare
 from runtime.openai_answer import SPEECH_HZ
@@ -89,10 +91,12 @@ class DataPlane:
             wall=wall,
             requests=self.requests,
         )
+        self.inputs = KeptInputs(settings.limits.replay_bytes)
         self.decoders = ThreadPoolExecutor(max(2, os.cpu_count() or 2), "decode")
         self.verdicts = Verdicts()
         self.fence_writer = ThreadPoolExecutor(1, "fence")  # it never queues behind other work
         self.in_flight: Callable[[Name], int] = lambda _: 0
+        self.mirror_status: Callable[[], MirrorStatus] = MirrorStatus
         self.stopping = asyncio.Event()
         self.supervisors = {spec.name: self._supervise(spec) for spec in settings.residents}
         self.snapshots: dict[Name, Snapshot] = {}  # the last one of each engine process
@@ -171,6 +175,7 @@ class DataPlane:
         request_id: str,
         operator: bool = False,
         session_class: SessionClass = SessionClass.INTERACTIVE,
+        mirror: bool = False,
     ) -> Stamp:
         """What a measurement made now carries."""
         return Stamp(
@@ -183,7 +188,12 @@ class DataPlane:
             level=self.levels.of(name, session_class),
             operator=operator,
             session_class=session_class,
+            mirror=mirror,
         )
+
+    def busy_share(self, name: Name) -> float | None:
+        """Of the latency window, how much a ready engine worked; None: not known."""
+        return self._busy[name].value if self.is_ready(name) else None
 
     def kv_in_use(self, name: Name) -> KvRung | None:
         """The format that the engine last said it writes; None: it has not said yet."""
@@ -214,6 +224,8 @@ class DataPlane:
             canary_weight=self.router.canary_weight,
             lease_left_s=self.router.lease_left_s,
             residents=tuple(self._status(name) for name in self.supervisors),
+            mirror_weight=self.router.mirror_weight,
+            mirror=self.mirror_status(),
         )
 
     def _status(self, name: Name) -> ResidentStatus:
@@ -232,7 +244,7 @@ class DataPlane:
             pid=supervisor.pid,
             detail=supervisor.detail or self._trouble.get(name, ""),
             apart=self.levels.apart(name),
-            busy_share=self._busy[name].value if self.is_ready(name) else None,
+            busy_share=self.busy_share(name),
             live_native_bytes=self._live_native_bytes(name),
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Set
 
 import msgspec
 
+from monitors.client_key import ClientKey
 from monitors.contract import Epoch, Name, Route, Wire
 
 _BUCKETS = 10_000
@@ -36,6 +37,7 @@ class Router:
         self._versions = versions
         self._clock = clock
         self._weight = 0  # boots with the canary at 0, whatever was routed before
+        self._mirror_weight = 0
         self._lease_ends = 0.0
 
     @property
@@ -45,13 +47,19 @@ class Router:
 
     @property
     def lease_left_s(self) -> float:
-        """Seconds until the canary's weight falls to 0; 0 where it is 0 already."""
-        return max(0.0, self._lease_ends - self._clock()) if self._weight else 0.0
+        """Seconds until the canary's weights fall to 0; 0 where both are 0 already."""
+        held = self._weight or self._mirror_weight
+        return max(0.0, self._lease_ends - self._clock()) if held else 0.0
 
     @property
     def canary_weight(self) -> int:
         """Percent of sessions for the canary now."""
         return self._weight if self.lease_left_s > 0.0 else 0
+
+    @property
+    def mirror_weight(self) -> int:
+        """Percent of the stable resident's sessions that are copied to the canary now."""
+        return self._mirror_weight if self.lease_left_s > 0.0 else 0
 
     def weight(self, name: Name) -> int:
         """Percent of sessions for one resident now. The weights sum to 100."""
@@ -59,14 +67,29 @@ class Router:
             return 100 - self.canary_weight
         return self.canary_weight if name == self.route.canary else 0
 
-    def pick(self, session: str) -> Name:
+    def may_serve(self, name: Name, client: ClientKey | None) -> bool:
+        """Whether a client's request may still be handed to a resident that was picked for it
+        before: to the stable one always, also where all new sessions go to the canary."""
+        admitted = self.weight(name) > 0 and self.route.clients.admit(client)
+        return name == self.route.stable or admitted
+
+    def pick(self, session: str, client: ClientKey | None = None) -> Name:
         """The resident of a session: always the same while the weights stay as they are."""
         canary = self.route.canary
-        if canary is not None:
+        if canary is not None and self.route.clients.admit(client):
             salt = self._versions[canary]  # another rollout, other sessions
             if bucket(session, salt) < self.canary_weight * _BUCKETS // 100:
                 return canary
         return self.route.stable
+
+    def mirror_of(self, name: Name, session: str, client: ClientKey | None) -> Name | None:
+        """Who is given a copy of a client's request that `name` serves; all of a session's requests
+        are copied or none. None: nobody."""
+        canary = self.route.canary
+        if name != self.route.stable or canary is None or not self.route.clients.admit(client):
+            return None
+        share = self.mirror_weight * _BUCKETS // 100
+        return canary if bucket(session, f"mirror\0{self._versions[canary]}") < share else None
 
     def require(self, name: Name) -> None:
         """Raises `UnknownResident`."""
@@ -99,11 +122,12 @@ class Router:
         """Route by `fence.route`, as `fence_after` gave it, and start its lease."""
         self.fence = fence
         self._weight = fence.route.canary_weight
+        self._mirror_weight = fence.route.mirror_weight
         self._lease_ends = self._clock() + fence.route.lease_s
 
     def drop_canary(self) -> None:
         """Send no more to the canary until a route is taken again (it died)."""
-        self._weight = 0
+        self._weight = self._mirror_weight = 0
 
 
 def bucket(session: str, salt: str) -> int:
@@ -126,10 +150,11 @@ def _require_new_or_same(route: Route, held: Route) -> None:
 def _require_servable(route: Route, ready: Set[Name]) -> None:
     if route.canary == route.stable:
         raise OrderRefused(f"stable and canary are both {route.stable!r}; name two residents")
-    if not route.canary_weight:
+    weight = route.canary_weight or route.mirror_weight
+    if not weight:
         return  # nothing blocks a move toward the stable resident
     if route.canary is None:
-        raise OrderRefused(f"weight {route.canary_weight} without a canary; name one")
+        raise OrderRefused(f"weight {weight} without a canary; name one")
     missing = sorted({route.canary, route.stable} - ready)
     if missing:
         raise OrderRefused(f"not ready: {', '.join(missing)}; a canary needs both residents")

@@ -25,6 +25,7 @@ class MediaLimits(_Settings):
     decode_seconds: Annotated[float, Field(gt=0.0)] = 30.0  # of a decoder, for one item
     decoded_bytes: Positive = 1024**3  # of one request's media, as pixels and samples
     held_bytes: Positive = 4 * 1024**3  # the same of all requests in flight
+    replay_bytes: Positive = 2 * 1024**3  # of that, what is kept while a resident answers
     prompt_chars: Positive = 100_000
     max_tokens: Positive = 256
 

@@ -18,3 +18,9 @@ class Stamp:
     level: Level
     operator: bool = False
     session_class: SessionClass = SessionClass.INTERACTIVE
+    mirror: bool = False
+
+    @property
+    def of_client(self) -> bool:
+        """Whether somebody who is no operator waits for it: tables and metrics are of these."""
+        return not (self.operator or self.mirror)

@@ -9,6 +9,7 @@ from alerts.ladder import Mode
 from monitors.contract import Name, Observed, ResidentStatus, Wire
 from monitors.rungs import shown
 from redline.control.ladder_api import LadderStatus
+from rollout.audience import ANYBODY, Audience
 from rollout.detectable import Detectable
 from rollout.plan import RolloutPlan
 from rollout.status import RolloutStatus
@@ -45,6 +46,7 @@ class StartOrder(Wire, frozen=True):
     weight: int | None = None
     bake_s: float | None = None
     canary: str | None = None
+    audience: Audience = ANYBODY
 
 
 class StartAnswer(Wire, frozen=True):

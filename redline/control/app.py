@@ -177,7 +177,9 @@ def _add_commands(app: FastAPI, plane: ControlPlane) -> None:
         _, controller = _leader(plane)
 
         async def begin() -> StartAnswer:
-            plan, smallest = await controller.propose(order.weight, order.bake_s, order.canary)
+            plan, smallest = await controller.propose(
+                order.weight, order.bake_s, order.canary, audience=order.audience
+            )
             status = await controller.start(plan, order.actor)
             return StartAnswer(plan=plan, detectable=smallest, status=status)
 

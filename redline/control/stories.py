@@ -3,6 +3,7 @@
 import msgspec
 
 from alerts.firing import NEWS, SOURCE, AlertNews, SourceChanged
+from monitors.contract import DrainReport
 from monitors.journal import Entry
 from redline.control import ladder_events
 from redline.control.ladder_events import MODE, ModeSet
@@ -66,7 +67,7 @@ def _proof(record: Record) -> str:
         case Step.DRAIN if (drained := progress.drained) is not None:
             return (
                 f": {drained.finished} finished, {drained.replayed} replayed on B, "
-                f"{drained.aborted} aborted"
+                f"{drained.aborted} aborted{_unkept(drained)}"
             )
         case Step.FLUSH if (receipt := progress.receipt) is not None:
             return (
@@ -79,3 +80,7 @@ def _proof(record: Record) -> str:
             return f": {progress.order.identity}"
         case _:
             return ""
+
+
+def _unkept(drained: DrainReport) -> str:
+    return f" ({drained.unkept} as too large to be kept for a replay)" if drained.unkept else ""

@@ -158,6 +158,7 @@ class LocalResident:
         """The events of one request, a `Finished` or `Failed` last. Closed early, it cancels."""
         events: asyncio.Queue[RequestEvent] = asyncio.Queue()
         self._post(CommandFrame(call=0, command=request), arrays)
+        arrays = ()  # the socket has them: whoever gave them may let them go
         self._requests[request.request_id] = events
         ended = False
         try:

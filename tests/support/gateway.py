@@ -39,7 +39,7 @@ class Gateway:
     client: httpx.AsyncClient
     since: int = 0  # evidence up to here is another test's
 
-    async def chat(self, text: str = "hello", **more: Any) -> httpx.Response:
+    async def chat(self, text: str | list[Any] = "hello", **more: Any) -> httpx.Response:
         headers = more.pop("headers", {})
         body = {"model": "redline", "messages": [{"role": "user", "content": text}], **more}
         answer = await self.client.post("/v1/chat/completions", json=body, headers=headers)

@@ -190,6 +190,19 @@ async def test_a_request_whose_media_is_still_decoded_does_not_reach_a_resident_
     assert all(each.result() for each in busy)
 
 
+async def test_a_request_whose_media_is_still_decoded_stays_on_the_stable_one_at_any_weight(
+    gateway: Gateway,
+) -> None:
+    release = threading.Event()
+    busy = [gateway.plane.decoders.submit(release.wait, 10) for _ in range(64)]
+    stream = await stream_on(gateway, B, "hi")
+    await gateway.route(100)
+    release.set()
+    answer = await stream
+    assert (answer.status_code, answer.headers["X-Redline-Version"]) == (200, "v1")
+    assert all(each.result() for each in busy)
+
+
 # ---------------------------------------------------------------- levels
 async def test_a_level_is_held_and_the_engine_follows_its_kv_format(gateway: Gateway) -> None:
     taken(await gateway.level(B, media=1, kv=1), Observed)
@@ -263,7 +276,7 @@ async def test_an_aborting_drain_replays_what_had_no_output_and_breaks_the_rest(
     assert replayed.headers["X-Redline-Version"] == "v1"
     broken = events_of((await talking).text)
     assert broken[-1]["error"]["code"] == "resident_cut_over"
-    assert [e.body.outcome for e in gateway.bodies("finished", A)] == ["lost", "lost"]
+    assert [e.body.outcome for e in gateway.bodies("finished", A)] == ["lost", "replayed"]
     assert [e.body.outcome for e in gateway.bodies("finished", B)] == ["ok"]
 
 

@@ -19,7 +19,8 @@ async def test_with_a_token_only_its_holder_steers(tmp_path: Path) -> None:
                 assert answer.status_code == 401
                 assert msgspec.json.decode(answer.content, type=Refusal).error
             pinned = await gateway.chat("hi", headers={**headers, "X-Redline-Resident": A})
-            assert pinned.status_code == 401
+            assert pinned.status_code == 403
+            assert "is for operators: this needs the control token" in pinned.text
             assert set(pinned.json()["error"]) == {"message", "type", "param", "code"}
         holder = {"Authorization": "Bearer s3cret"}
         assert (await gateway.client.get("/control", headers=holder)).status_code == 200

@@ -88,6 +88,18 @@ def test_a_question_without_a_clip_is_plain_json() -> None:
     assert not answer.pcm
 
 
+def test_only_a_smoke_test_shows_the_token_and_says_that_it_counts_nowhere(tmp_path: Path) -> None:
+    with recording_server() as server:
+        server.answers[PATH] = stream(delta(content="hi"), {"redline": END})
+        ask(server, [])
+        answer, _ = ask(server, [], resident="a")
+        users, pinned = (seen.headers for seen in server.seen)
+    assert "authorization" not in users
+    assert (pinned["x-redline-resident"], pinned["authorization"]) == ("a", "Bearer t")
+    last = summary(answer, tmp_path / "a.wav").splitlines()[-1]
+    assert last == "traffic            an operator's own, pinned to a: no verdict counts it"
+
+
 def test_the_summary_says_what_came_and_what_did_not() -> None:
     answer = Answer(
         pcm=bytearray(2 * SPEECH_HZ), request_id="r1", version="v1", level="media=1",

@@ -68,6 +68,16 @@ def test_a_proved_step_is_told_with_its_proof(journal: Journal, step: Step, word
     assert tell(journal, KIND, record) == words
 
 
+def test_requests_that_could_not_be_replayed_for_their_size_are_told(journal: Journal) -> None:
+    assert PROGRESS.drained is not None
+    drained = msgspec.structs.replace(PROGRESS.drained, unkept=1)
+    progress = msgspec.structs.replace(PROGRESS, drained=drained)
+    record = Record(step=Step.DRAIN, stage=Stage.PROVED, progress=progress)
+    assert tell(journal, KIND, record).endswith(
+        "2 aborted (1 as too large to be kept for a replay)"
+    )
+
+
 def test_a_step_that_was_begun_is_the_restarts_business(journal: Journal) -> None:
     assert (
         tell(journal, KIND, Record(step=Step.FLUSH, stage=Stage.BEGUN, progress=PROGRESS)) is None

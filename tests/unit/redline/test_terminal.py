@@ -1,5 +1,6 @@
 """What operators read in a terminal of 80 columns: status, rollout, journal, tables."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -166,7 +167,9 @@ def test_a_start_says_what_todays_traffic_can_detect(
     assert "tiny-omni-2 (a) gets 5 % of new sessions beside b" in out
     assert "a fault rate of 4.2% or more would be called" in out
     assert "768 clean ones are needed to promote: not enough" in out
-    assert server.seen[0].body == b'{"actor":"ann","weight":5,"bake_s":60.0,"canary":null}'
+    asked = {"actor": "ann", "weight": 5, "bake_s": 60.0, "canary": None}
+    audience = {"clients": {"allow": None, "deny": []}, "mirror_weight": 0}
+    assert json.loads(server.seen[0].body) == {**asked, "audience": audience}
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,8 @@ def test_soft_faults_and_the_clients_own_do_not_count(
         (Outcome.LOST, True, (1, 1.0)),
         (Outcome.CANCELLED, False, (1, 0.0)),
         (Outcome.REFUSED, False, None),
+        (Outcome.REPLAYED, False, None),
+        (Outcome.REPLAYED, True, (1, 1.0)),
     ],
 )
 def test_each_ending_counts_as_what_it_is(
@@ -123,6 +125,11 @@ def test_each_ending_counts_as_what_it_is(
 ) -> None:
     fold.take([entry(RequestFinished(outcome=outcome, faulted=faulted))])
     assert counts(fold).get("faults") == expected
+
+
+def test_a_copys_ending_is_evidence_like_any_other(fold: EvidenceFold) -> None:
+    fold.take([entry(FAULTED, mirror=True)])
+    assert counts(fold) == {"faults": (1, 1.0)}
 
 
 @pytest.mark.parametrize(

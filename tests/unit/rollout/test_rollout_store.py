@@ -1,5 +1,7 @@
 """What a rollout left in the journal, and how the next controller takes it up."""
 
+from itertools import product
+
 from monitors.contract import Evidence, Level, RequestFinished
 from monitors.labels import Outcome, Phase
 from rollout.status import Traffic
@@ -36,10 +38,10 @@ async def test_saved_evidence_of_another_form_is_gathered_anew(world: World) -> 
     assert world.status.phase is Phase.QUARANTINED
 
 
-def test_traffic_is_that_of_the_last_minute() -> None:
+def test_traffic_is_that_of_the_last_minute_without_copies_and_operators_own() -> None:
     traffic = Traffic()
     assert traffic.per_second() is None
-    for second in range(200):
+    for second, kind in product(range(200), ("own", "mirror", "operator")):
         finished = RequestFinished(outcome=Outcome.OK, faulted=False)
         traffic.take(
             Evidence(
@@ -52,8 +54,9 @@ def test_traffic_is_that_of_the_last_minute() -> None:
                 pool_epoch=0,
                 route_epoch=1,
                 level=Level(),
-                operator=False,
                 body=finished,
+                operator=kind == "operator",
+                mirror=kind == "mirror",
             )
         )
     rate = traffic.per_second()

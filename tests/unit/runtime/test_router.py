@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from monitors.client_key import CanaryClients, digest_of
 from monitors.contract import Route
 from runtime.router import Fence, OrderRefused, Router, UnknownResident
 
@@ -161,6 +162,86 @@ def test_a_canary_that_died_has_no_weight_until_the_route_is_taken_again() -> No
     assert router.weight("a") == 0
     take(router, a_route(1, 5))
     assert router.weight("a") == 5
+
+
+ADA, BOB = digest_of("ada's key"), digest_of("bob's key")
+
+
+def served_by(router: Router, client: str | None) -> set[str]:
+    return {router.pick(session, client) for session in SESSIONS[:50]}
+
+
+@pytest.mark.parametrize(
+    ("clients", "on_canary"),
+    [
+        (CanaryClients(), {ADA, BOB, None}),
+        (CanaryClients(allow=(ADA,)), {ADA}),
+        (CanaryClients(deny=(ADA,)), {BOB, None}),
+        (CanaryClients(allow=(ADA, BOB), deny=(BOB,)), {ADA}),
+    ],
+)
+def test_only_clients_that_the_lists_admit_go_to_the_canary(
+    clients: CanaryClients, on_canary: set[str | None]
+) -> None:
+    router = a_router()
+    take(router, a_route(1, 100, clients=clients))
+    for client in (ADA, BOB, None):
+        name = "a" if client in on_canary else "b"
+        assert served_by(router, client) == {name}
+        assert router.may_serve("a", client) is (client in on_canary)
+        assert router.may_serve("b", client), "what B was given before it may finish"
+
+
+def test_the_share_is_of_the_admitted_clients_sessions() -> None:
+    router = a_router()
+    take(router, a_route(1, 5))
+    everybodys = canary_sessions(router)
+    take(router, a_route(2, 5, clients=CanaryClients(allow=(ADA,))))
+    assert {session for session in SESSIONS if router.pick(session, ADA) == "a"} == everybodys
+
+
+def test_other_lists_need_a_larger_epoch_like_any_change_of_route() -> None:
+    router = a_router()
+    take(router, a_route(5, 5, clients=CanaryClients(deny=(ADA,))))
+    take(router, a_route(5, 5, clients=CanaryClients(deny=(ADA,)), lease_s=3.0))
+    with pytest.raises(OrderRefused, match="5 is held"):
+        router.fence_after(a_route(5, 5), BOTH)
+
+
+def copied(router: Router, client: str | None = None) -> set[str]:
+    return {session for session in SESSIONS if router.mirror_of("b", session, client) == "a"}
+
+
+def test_a_share_of_the_stable_ones_sessions_is_copied_whoever_the_canary_serves() -> None:
+    router = a_router()
+    take(router, a_route(1, mirror_weight=20))
+    some = copied(router)
+    assert 0.17 < len(some) / len(SESSIONS) < 0.23
+    assert canary_sessions(router) == set()
+    assert router.mirror_of("a", next(iter(some)), None) is None
+    take(router, a_route(2, 20, mirror_weight=20))
+    assert copied(router) == some != canary_sessions(router)
+    take(router, a_route(3, mirror_weight=100, clients=CanaryClients(deny=(ADA,))))
+    assert (copied(router, ADA), copied(router)) == (set(), set(SESSIONS))
+
+
+def test_copies_end_with_the_lease_the_canary_and_a_restart() -> None:
+    clock = Clock()
+    router = a_router(clock)
+    take(router, a_route(1, mirror_weight=100, lease_s=10.0))
+    assert router.lease_left_s == 10.0
+    assert a_router().mirror_weight == 0
+    clock.now += 10.1
+    assert (router.mirror_weight, copied(router)) == (0, set())
+    take(router, a_route(1, mirror_weight=100, lease_s=10.0))
+    router.drop_canary()
+    assert (router.mirror_weight, copied(router)) == (0, set())
+
+
+@pytest.mark.parametrize(("canary", "ready"), [(None, BOTH), ("a", frozenset({"b"}))])
+def test_copies_need_a_canary_that_is_ready(canary: str | None, ready: frozenset[str]) -> None:
+    with pytest.raises(OrderRefused, match=r"without a canary|not ready: a"):
+        a_router().fence_after(a_route(1, mirror_weight=1, canary=canary), ready)
 
 
 class RouterMachine(RuleBasedStateMachine):
