@@ -5,6 +5,7 @@ import math
 from functools import lru_cache
 
 from monitors.contract import Count, Wire
+from rollout.lines import FIRST_PACKET
 from rollout.plan import RolloutPlan
 from rollout.sequential import (
     BETTER_ODDS,
@@ -24,6 +25,9 @@ class Detectable(Wire, frozen=True):
     fault_rate: float | None  # called within the bake at even odds; None: not even a rate of 1
     clean_requests_to_pass: Count  # faultless ones that make evidence of health
     can_pass: bool
+    # Shares of requests past the line that would be called as a fault rate would.
+    first_packet_exceedance: float | None = None  # of latency.first_packet_s, 250 ms
+    degrade_exceedance: float | None = None  # of latency.degrade_s, 400 ms, at any milestone
 
 
 @lru_cache(maxsize=32)
@@ -36,6 +40,8 @@ def detectable(plan: RolloutPlan, requests_per_s: float) -> Detectable:
         fault_rate=_smallest_called(plan.faults, requests),
         clean_requests_to_pass=needed,
         can_pass=requests >= needed,
+        first_packet_exceedance=_exceedance(plan, requests, first_packet=True),
+        degrade_exceedance=_exceedance(plan, requests, first_packet=False),
     )
 
 
@@ -54,6 +60,14 @@ def requests_to_call(line: Line, rate: float) -> float:
     best = float(gains.max())
     climb = math.log(2.0 * len(means) / line.alpha)
     return max(climb / best, line.min_sessions / rate) if best > 0.0 else math.inf
+
+
+def _exceedance(plan: RolloutPlan, requests: float, *, first_packet: bool) -> float | None:
+    """The smallest share that would be called on every line of the kind; None: not even 1."""
+    lines = [each.line for each in plan.latency if (each.line.name == FIRST_PACKET) == first_packet]
+    shares = [_smallest_called(line, requests) for line in lines]
+    known = [share for share in shares if share is not None]
+    return max(known) if known and len(known) == len(shares) else None
 
 
 def _smallest_called(line: Line, requests: float) -> float | None:
