@@ -104,7 +104,8 @@ class LadderOrder(Wire, frozen=True):
     An operation id belongs to one level: repeated, it renews the lease and changes nothing.
     `sequence` grows with what a leader decides: an order older than one that was taken, of any of
     its classes, is refused. None, an order by hand, holds at once and until the leader's next.
-    `evidence`: the values that moved it.
+    `evidence`: the values that moved it. `by_hand`: the parts that a human holds; of an order by
+    hand, all.
     """
 
     leader_epoch: Epoch
@@ -117,6 +118,7 @@ class LadderOrder(Wire, frozen=True):
     reason: str
     evidence: str = ""
     sequence: Epoch | None = None
+    by_hand: tuple[str, ...] = ()
 
 
 class DrainMode(StrEnum):
@@ -344,7 +346,7 @@ EvidenceBody = (
 
 class Evidence(Wire, frozen=True):
     """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence.
-    `level` is that of sessions of `session_class`."""
+    `level` is that of sessions of `session_class`; a human holds its parts `by_hand`."""
 
     seq: Count
     wall: float
@@ -358,6 +360,7 @@ class Evidence(Wire, frozen=True):
     operator: bool
     body: EvidenceBody
     session_class: SessionClass = SessionClass.INTERACTIVE
+    by_hand: tuple[str, ...] = ()
 
 
 class EvidenceBatch(Wire, frozen=True):

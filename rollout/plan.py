@@ -30,8 +30,10 @@ class Cause(StrEnum):
 
 
 def cause_of(line: str) -> Cause:
-    """The cause that a breach of the line of this name is."""
-    return {FAULTS: Cause.FAULTS, RESIDENCY: Cause.CACHE}.get(line, Cause.LATENCY)
+    """The cause that a breach of the line, or a needed level, of this name is."""
+    return {FAULTS: Cause.FAULTS, RESIDENCY: Cause.CACHE, "level_kv": Cause.CACHE}.get(
+        line, Cause.LATENCY
+    )
 
 
 Weight = Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -58,6 +60,8 @@ class RolloutPlan(Wire, frozen=True):
     faults: Line
     residency: Line
     latency: tuple[LatencyLine, ...]
+    # What a rung that one bad window brought would take to be given back: that, and a dwell.
+    level_dwell_s: Seconds = 90.0
 
     def __post_init__(self) -> None:
         if self.stable == self.canary:
@@ -99,6 +103,7 @@ def make_plan(
             faults=faults_line(lines),
             residency=residency_line(lines),
             latency=latency_lines(lines),
+            level_dwell_s=lines.latency.window_s + lines.ladder.dwell_s,
         )
     except ValueError as err:
         raise PlanError(str(err)) from err

@@ -235,4 +235,5 @@ class Book:
             level=stamp.level,
             operator=stamp.operator,
             session_class=stamp.session_class,
+            by_hand=stamp.by_hand,
         )

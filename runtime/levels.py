@@ -20,6 +20,8 @@ from monitors.contract import (
 from monitors.redlines import RedLines
 from runtime.router import OrderRefused
 
+_ENGINES_OWN = ("kv", "shed")  # of all its sessions
+
 
 class OrderLate(OrderRefused):
     """A newer order was taken for sessions that this one names: it is too late for all of them."""
@@ -33,6 +35,7 @@ class OperationReused(OrderRefused):
 class _Held:
     level: Level
     until: float  # the order's lease, then the next moment a step back may be taken
+    by_hand: tuple[str, ...] = ()
 
 
 class _Operations:
@@ -95,6 +98,16 @@ class Levels:
             shed=max(level.shed for level in held),
         )
 
+    def by_hand(self, name: Name, session_class: SessionClass) -> tuple[str, ...]:
+        """The parts of a class's level that a human put where they are, given up or not."""
+        own = self._held[name][session_class].by_hand
+        of_any = {part for held in self._held[name].values() for part in held.by_hand}
+        return tuple(
+            part
+            for part in Level.__struct_fields__
+            if part in own or (part in _ENGINES_OWN and part in of_any)
+        )
+
     def apart(self, name: Name) -> dict[SessionClass, Level]:
         """The classes that are not at the level of interactive sessions, and where they are."""
         by_class = {each: self.of(name, each) for each in ALL_CLASSES}
@@ -118,7 +131,7 @@ class Levels:
         held, until = self._held[order.resident], self._clock() + order.lease_s
         changed = any(held[each].level != order.level for each in order.classes)
         for each in order.classes:
-            held[each] = _Held(order.level, until)
+            held[each] = _Held(order.level, until, _by_hand(order))
         return changed
 
     def recover(self, name: Name, p99_s: float | None) -> bool:
@@ -135,6 +148,10 @@ class Levels:
             held.level = step_back(held.level)
             held.until = now + self._lines.ladder.dwell_s
         return bool(due)
+
+
+def _by_hand(order: LadderOrder) -> tuple[str, ...]:
+    return Level.__struct_fields__ if order.sequence is None else order.by_hand
 
 
 def step_back(level: Level) -> Level:

@@ -183,6 +183,7 @@ class DataPlane:
             level=self.levels.of(name, session_class),
             operator=operator,
             session_class=session_class,
+            by_hand=self.levels.by_hand(name, session_class),
         )
 
     def kv_in_use(self, name: Name) -> KvRung | None:

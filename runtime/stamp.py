@@ -7,7 +7,8 @@ from monitors.contract import Level, SessionClass
 
 @dataclass(frozen=True)
 class Stamp:
-    """One request on one resident. `level`: of its class of sessions."""
+    """One request on one resident. `level`: of its class of sessions; a human holds the parts
+    of it that are `by_hand`."""
 
     resident: str
     version: str
@@ -18,3 +19,4 @@ class Stamp:
     level: Level
     operator: bool = False
     session_class: SessionClass = SessionClass.INTERACTIVE
+    by_hand: tuple[str, ...] = ()

@@ -306,6 +306,7 @@ class LadderKeeper:
             reason=cause.reason,
             evidence=cause.evidence,
             sequence=ladder.events,
+            by_hand=ladder.by_hand(classes, self._now()),
         )
         await self._dataplane.set_level(order)
         for each in classes:

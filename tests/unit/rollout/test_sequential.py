@@ -28,7 +28,9 @@ from rollout.sequential import (
 )
 
 FAULTS = Line(name="faults", limit=0.005, alpha=1e-3, pass_alpha=0.05, min_sessions=3)
-MISSES = Line(name="residency", limit=0.10, alpha=1e-3, pass_alpha=0.05, min_sessions=3)
+MISSES = Line(
+    name="residency", limit=0.10, alpha=1e-3, pass_alpha=0.05, min_sessions=3, by_turns=False
+)
 
 
 def fed(line: Line, ys: list[float], restart_every: int = 0, sessions: int = 50) -> LineTest:
@@ -165,7 +167,7 @@ def test_a_test_saved_to_bytes_and_restored_goes_on_as_if_nothing_happened(
 
 
 def test_state_of_another_grid_is_refused() -> None:
-    saved = msgspec.structs.replace(LineTest(FAULTS).save(), log_worse=(0.0,))
+    saved = msgspec.structs.replace(LineTest(FAULTS).save(), log_turns=(0.0,))
     with pytest.raises(ValueError, match="another grid"):
         LineTest.restore(FAULTS, saved)
 
