@@ -9,6 +9,8 @@ from rollout.lines import FIRST_PACKET
 from rollout.plan import RolloutPlan
 from rollout.sequential import (
     BETTER_ODDS,
+    START_WEIGHT,
+    TURNS_SHARE,
     WORSE_ODDS,
     Line,
     alternatives,
@@ -19,7 +21,7 @@ from rollout.sequential import (
 
 
 class Detectable(Wire, frozen=True):
-    """What the bake's traffic on A can show."""
+    """What the bake's traffic on A can show, were each request a session of its own."""
 
     canary_requests: float
     fault_rate: float | None  # called within the bake at even odds; None: not even a rate of 1
@@ -48,7 +50,7 @@ def detectable(plan: RolloutPlan, requests_per_s: float) -> Detectable:
 def requests_to_call(line: Line, rate: float) -> float:
     """About the median number of requests until a true `rate` is called a breach.
 
-    An approximation: log E grows per request by the gain of the best point of the grid, and has
+    Of requests that stand alone; those of one session tell less. An approximation: log E grows per request by the gain of the best point of the grid, and has
     to climb the threshold and the price of that point's share of the weight; a walk passes its
     mean about half the time. Infinite where no bet gains. Within a quarter of the simulated
     medians from 1.5 times the limit on.
@@ -58,7 +60,7 @@ def requests_to_call(line: Line, rate: float) -> float:
         0.0, line.limit, means
     )
     best = float(gains.max())
-    climb = math.log(2.0 * len(means) / line.alpha)
+    climb = math.log(len(means) / (START_WEIGHT * TURNS_SHARE * line.alpha))
     return max(climb / best, line.min_sessions / rate) if best > 0.0 else math.inf
 
 

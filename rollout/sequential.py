@@ -26,9 +26,12 @@ Array = NDArray[np.floating[Any]]
 
 WORSE_ODDS = (1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 40.0, 100.0)  # times the limit's odds
 BETTER_ODDS = (0.06, 0.1, 0.2, 0.3, 0.4, 0.6)
-TURNS_SHARE = 0.8  # of a line's alpha, to the bets on turns; the rest to those on sessions
-RESTARTS = 20  # they share half the weight; the start has the other half
-_RESTART_WEIGHT = 0.5 / RESTARTS
+TURNS_SHARE = 0.9  # of a line's alpha, to the bets on turns; the rest to those on sessions
+# A weight w costs log(1 / w) of evidence. A start of 0.9 calls a version that is bad from the start
+# as soon as one without restarts would; a change in mid-run then takes a bad request more.
+START_WEIGHT = 0.9
+RESTARTS = 20  # they share the rest
+RESTART_WEIGHT = (1.0 - START_WEIGHT) / RESTARTS
 
 
 class Verdict(StrEnum):
@@ -133,14 +136,14 @@ def opening(grid: int, weight: float) -> Array:
 
 def restarted(log_mass: Array) -> Array:
     """`log_mass` after one restart has put its weight on every point of the grid."""
-    return np.logaddexp(log_mass, opening(log_mass.shape[-1], _RESTART_WEIGHT))
+    return np.logaddexp(log_mass, opening(log_mass.shape[-1], RESTART_WEIGHT))
 
 
 def log_wealth(log_mass: Array, restarts_left: int) -> Array:
     """log E: what is at stake and the restarts' weight that is not staked yet."""
     if not restarts_left:
         return log_sum(log_mass)
-    return np.logaddexp(log_sum(log_mass), np.log(restarts_left * _RESTART_WEIGHT))
+    return np.logaddexp(log_sum(log_mass), np.log(restarts_left * RESTART_WEIGHT))
 
 
 class LineTest:
@@ -154,8 +157,8 @@ class LineTest:
         self.line = line
         self._worse = alternatives(line.limit, WORSE_ODDS)
         self._better = alternatives(line.limit, BETTER_ODDS)
-        self._log_turns = opening(len(WORSE_ODDS), 0.5)
-        self._log_sessions = opening(len(WORSE_ODDS), 0.5)
+        self._log_turns = opening(len(WORSE_ODDS), START_WEIGHT)
+        self._log_sessions = opening(len(WORSE_ODDS), START_WEIGHT)
         self._restarts_left = RESTARTS
         self._n = 0
         self._events = 0.0

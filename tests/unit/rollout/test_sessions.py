@@ -131,7 +131,7 @@ def test_sessions_that_are_bad_throughout_are_called_though_their_later_turns_te
     assert arm.test("faults").log_e < np.log(100)
     assert arm.test("faults").verdict is Verdict.BREACH
     numbers = arm.test("faults").numbers()
-    assert numbers.e >= numbers.threshold == pytest.approx(5_000.0)
+    assert numbers.e >= numbers.threshold == pytest.approx(10_000.0)
 
 
 def test_a_mean_is_bet_on_once_when_the_sessions_slot_is_over() -> None:
