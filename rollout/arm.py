@@ -6,7 +6,7 @@ import msgspec
 
 from monitors.contract import Wire
 from rollout.sequential import Line, LineTest, Numbers, Saved, Verdict
-from rollout.sessions import Said, Sessions, SessionsState, Spoken, key_of
+from rollout.sessions import Said, Sessions, Spoken, key_of
 
 
 class Turn(Wire, frozen=True):
@@ -27,7 +27,7 @@ class ArmState(Wire, frozen=True):
     """An arm between two entries, to be journalled."""
 
     tests: dict[str, Saved]
-    sessions: SessionsState
+    sessions: bytes
 
 
 class Arm:
@@ -38,14 +38,17 @@ class Arm:
         self._sessions = Sessions()
 
     def take(self, turn: Turn) -> bool:
-        """One turn; whether it told something new, which a session that had a bad turn on this
-        line does no more."""
+        """One turn; whether it told something new: a session that had a bad turn on this line does
+        no more, nor does one that there is no room to remember."""
         self.pass_time(turn.at)
         test = self._tests[turn.line]
         if turn.session is None:
             test.observe(turn.y, key_of(turn.request), counts_as_health=turn.counts_as_health)
             return True
         spoken = self._sessions.of(turn.session, turn.at)
+        if spoken is None:
+            test.turn(turn.y, key_of(turn.session), None)
+            return False
         before = spoken.on(turn.line)
         test.turn(turn.y, key_of(turn.session), None if before.bad else before.turns)
         self._remember(turn, turn.session, spoken)

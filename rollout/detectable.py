@@ -50,10 +50,10 @@ def detectable(plan: RolloutPlan, requests_per_s: float) -> Detectable:
 def requests_to_call(line: Line, rate: float) -> float:
     """About the median number of requests until a true `rate` is called a breach.
 
-    Of requests that stand alone; those of one session tell less. An approximation: log E grows per request by the gain of the best point of the grid, and has
-    to climb the threshold and the price of that point's share of the weight; a walk passes its
-    mean about half the time. Infinite where no bet gains. Within a quarter of the simulated
-    medians from 1.5 times the limit on.
+    Of requests that stand alone; those of one session tell less. An approximation: log E grows per
+    request by the gain of the best point of the grid, and has to climb the threshold and the price
+    of that point's share of the weight; a walk passes its mean about half the time. Infinite where
+    no bet gains. Within a quarter of the simulated medians from 1.5 times the limit on.
     """
     means = alternatives(line.limit, WORSE_ODDS)
     gains = rate * log_factors(1.0, line.limit, means) + (1.0 - rate) * log_factors(

@@ -1,15 +1,16 @@
 """What each session has said so far: the unit of evidence, in bounded memory (ADR 34)."""
 
 import hashlib
+import zlib
 from collections.abc import Iterator
 
 import msgspec
 
-from monitors.contract import Count, Wire
+from monitors.contract import Count
 
 SLOT_S = 60.0  # from a session's first turn until its mean is a word of its own
 UNIT_S = 300.0  # from its first turn until a session that still speaks counts as another
-MOST_SESSIONS = 1_024  # that are remembered of one resident; past it the oldest is forgotten
+MOST_SESSIONS = 2_048  # that are remembered of one resident
 
 
 class Said(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +45,7 @@ class Said(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.structs.replace(self, health_turns=0, health_total=0.0)
 
 
-class Spoken(Wire, frozen=True):
+class Spoken(msgspec.Struct, frozen=True, array_like=True):
     """A session since its first turn (`since`, wall seconds)."""
 
     since: float
@@ -54,24 +55,32 @@ class Spoken(Wire, frozen=True):
         return self.said.get(line, Said())
 
 
-class SessionsState(Wire, frozen=True):
+class _Tables(msgspec.Struct, frozen=True, array_like=True):
     """Both oldest first, by the hash of their names."""
 
-    speaking: dict[str, Spoken]  # in their slot
-    told: dict[str, Spoken]  # after it: their means were taken
+    speaking: dict[str, Spoken]
+    told: dict[str, Spoken]
 
 
 class Sessions:
-    """The sessions of one resident: who is speaking, and who has had its slot."""
+    """The sessions of one resident: who is speaking, and who has had its slot.
 
-    def __init__(self, state: SessionsState | None = None) -> None:
-        self._speaking = {} if state is None else dict(state.speaking)
-        self._told = {} if state is None else dict(state.told)
+    Where there is no room, the oldest that has had its slot is forgotten; where all are speaking,
+    no new one is heard, so that none is ever taken for two.
+    """
 
-    def of(self, session: str, at: float) -> Spoken:
-        """A session as it stands; a new one begins at `at`."""
+    def __init__(self, saved: bytes | None = None) -> None:
+        """`saved`: what `save` gave. Raises `ValueError` where it is no such thing."""
+        tables = _Tables({}, {}) if saved is None else _unpacked(saved)
+        self._speaking, self._told = tables.speaking, tables.told
+
+    def of(self, session: str, at: float) -> Spoken | None:
+        """A session as it stands; a new one begins at `at`, or is not heard for want of room."""
         key = key_of(session)
-        return self._speaking.get(key) or self._told.get(key) or Spoken(since=at, said={})
+        known = self._speaking.get(key) or self._told.get(key)
+        if known is not None or len(self._speaking) < MOST_SESSIONS:
+            return known or Spoken(since=at, said={})
+        return None
 
     def has_told(self, session: str) -> bool:
         """Whether the session's slot is over."""
@@ -81,18 +90,19 @@ class Sessions:
         """The session as it stands now."""
         key = key_of(session)
         (self._told if key in self._told else self._speaking)[key] = spoken
+        if len(self._speaking) + len(self._told) > MOST_SESSIONS:
+            del self._told[next(iter(self._told))]
 
     def end_slots(self, now: float) -> Iterator[tuple[str, Spoken]]:
-        """(hash, session) of each whose slot ends by `now`, once, in the order they began. Where
-        too many are remembered the oldest are forgotten, and tell before."""
+        """(hash, session) of each whose slot ends by `now`, once, in the order they began."""
         while self._speaking:
             key, spoken = next(iter(self._speaking.items()))
-            if now - spoken.since < SLOT_S and not self._is_crowded():
+            if now - spoken.since < SLOT_S:
                 break
             self._told[key] = self._speaking.pop(key)
-            self._forget(now)
             yield key, spoken
-        self._forget(now)
+        while self._told and now - next(iter(self._told.values())).since >= UNIT_S:
+            del self._told[next(iter(self._told))]
 
     def forget_health(self) -> None:
         """What sessions showed for a line is to be shown anew."""
@@ -101,18 +111,17 @@ class Sessions:
                 said = {line: each.without_health() for line, each in spoken.said.items()}
                 table[key] = msgspec.structs.replace(spoken, said=said)
 
-    def save(self) -> SessionsState:
-        return SessionsState(speaking=dict(self._speaking), told=dict(self._told))
+    def save(self) -> bytes:
+        """All of it, small: it goes into the journal every few seconds."""
+        tables = _Tables(speaking=self._speaking, told=self._told)
+        return zlib.compress(msgspec.msgpack.encode(tables), level=1)
 
-    def _is_crowded(self) -> bool:
-        return len(self._speaking) + len(self._told) > MOST_SESSIONS
 
-    def _forget(self, now: float) -> None:
-        while self._told:
-            key, spoken = next(iter(self._told.items()))
-            if now - spoken.since < UNIT_S and not self._is_crowded():
-                return
-            del self._told[key]
+def _unpacked(saved: bytes) -> _Tables:
+    try:
+        return msgspec.msgpack.decode(zlib.decompress(saved), type=_Tables)
+    except zlib.error as err:
+        raise ValueError(f"the saved sessions cannot be read: {err}") from err
 
 
 def key_of(session: str) -> str:

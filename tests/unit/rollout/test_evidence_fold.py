@@ -275,8 +275,8 @@ def test_health_of_a_class_counts_while_both_have_that_class_at_one_level(
     low, batch = Level(media=MediaRung.P160_8K), {"session_class": SessionClass.BATCH}
     feed(fold, 1, OK, **B)
     feed(fold, 1, OK, **B, **batch, level=low)
-    feed(fold, 800, OK, **batch)
-    feed(fold, 800, OK, level=low)
+    feed(fold, 400, OK, **batch)
+    feed(fold, 400, OK, level=low)
     assert fold.judgement().verdict is Verdict.INCONCLUSIVE
     feed(fold, 400, OK)
     feed(fold, 400, OK, **batch, level=low)

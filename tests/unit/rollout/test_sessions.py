@@ -155,14 +155,24 @@ def test_a_session_that_speaks_for_longer_than_a_unit_may_speak_anew() -> None:
     assert arm.take(turn(1.0, "s", UNIT_S + 1.0))
 
 
-def test_memory_is_bounded_and_the_oldest_sessions_tell_before_they_are_forgotten() -> None:
+def test_where_all_that_are_remembered_are_speaking_no_new_one_is_heard() -> None:
     arm = Arm(LINES)
-    for i in range(3 * MOST_SESSIONS):
-        arm.take(turn(0.0, f"s{i}"))
-    state = arm.save().sessions
-    assert len(state.speaking) + len(state.told) <= MOST_SESSIONS + 1
-    crowd = after(*(turn(0.5, f"s{i}", line="misses") for i in range(2 * MOST_SESSIONS)))
-    assert crowd.test("misses").verdict is Verdict.BREACH
+    told = [arm.take(turn(1.0, f"s{i}")) for i in range(MOST_SESSIONS + 5)]
+    assert told.count(True) == MOST_SESSIONS
+    assert not any(told[MOST_SESSIONS:])
+    e = arm.test("faults").log_e
+    assert not arm.take(turn(1.0, "s0")), "it is not forgotten that it had a bad turn"
+    assert arm.test("faults").log_e == e
+    assert arm.test("faults").observations == MOST_SESSIONS + 6, "people see all of them"
+    assert arm.take(turn(1.0, "another", SLOT_S)), "there is room once slots are over"
+
+
+def test_who_has_had_its_slot_makes_room_the_oldest_first() -> None:
+    arm = after(*(turn(1.0, f"s{i}", i / 1e3) for i in range(MOST_SESSIONS)))
+    assert arm.take(turn(1.0, "new", SLOT_S + 10.0))
+    assert not arm.take(turn(1.0, "s1", SLOT_S + 11.0))
+    assert arm.take(turn(1.0, "s0", SLOT_S + 12.0)), "forgotten, it is another"
+    assert len(arm.save().sessions) < 100_000
 
 
 # ------------------------------------------------------------ evidence of health
@@ -252,6 +262,12 @@ def test_the_order_of_sessions_within_a_moment_changes_no_e(seed: int, bad: set[
         assert a.log_e == pytest.approx(b.log_e, abs=1e-9)
         assert a.log_e_sessions == pytest.approx(b.log_e_sessions, abs=1e-9)
         assert a.numbers().pass_e == pytest.approx(b.numbers().pass_e)
+
+
+def test_sessions_that_cannot_be_read_are_refused() -> None:
+    state = msgspec.structs.replace(Arm(LINES).save(), sessions=b"nothing of the kind")
+    with pytest.raises(ValueError, match="cannot be read"):
+        Arm.restore(LINES, state)
 
 
 def test_state_of_other_lines_is_refused() -> None:
