@@ -277,3 +277,35 @@ def healthy(line: Line, traffic: Traffic, mean: float, runs: int, seed: int) -> 
         bad = rng.binomial(length, traffic.shares(rng, mean, runs))
         log_e += log_factors(bad / length, line.limit, means)
     return log_sum(log_e) >= -np.log(line.pass_alpha)
+
+
+def ever_healthy(line: Line, traffic: Traffic, mean: float, runs: int, seed: int) -> Flags:
+    """Whether each run had evidence of health at any moment, inside sessions too, where a session
+    shows the mean of its turns so far."""
+    rng = np.random.default_rng(seed)
+    parts = [_ever_healthy(line, traffic, mean, size, rng) for size in in_batches(runs)]
+    return np.concatenate(parts)
+
+
+def _ever_healthy(
+    line: Line, traffic: Traffic, mean: float, runs: int, rng: np.random.Generator
+) -> Flags:
+    means, goal = alternatives(line.limit, BETTER_ODDS), 1.0 / line.pass_alpha
+    bets = ((means - line.limit) / (line.limit * (1.0 - line.limit)))[:, None]
+    stake, ever = np.full((len(means), runs), 1.0 / len(means)), np.zeros(runs, dtype=np.bool_)
+    lanes = traffic.together
+    share = np.stack([traffic.shares(rng, mean, runs) for _ in range(lanes)])
+    age, total = np.zeros((lanes, runs)), np.zeros((lanes, runs))
+    for i in range(traffic.requests):
+        lane = i % lanes
+        began = age[lane] > 0
+        before = np.where(began, total[lane] / np.maximum(age[lane], 1.0), line.limit)
+        total[lane] += rng.random(runs) < share[lane]
+        age[lane] += 1
+        now = total[lane] / age[lane]
+        stake *= (1.0 + bets * (now - line.limit)) / (1.0 + bets * (before - line.limit))
+        ever |= stake.sum(axis=0) >= goal
+        over = np.flatnonzero((rng.random(runs) < 1.0 / traffic.turns) | (age[lane] >= LONGEST))
+        share[lane, over] = traffic.shares(rng, mean, len(over))
+        age[lane, over] = total[lane, over] = 0.0
+    return ever

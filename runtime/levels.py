@@ -99,13 +99,18 @@ class Levels:
         )
 
     def by_hand(self, name: Name, session_class: SessionClass) -> tuple[str, ...]:
-        """The parts of a class's level that a human put where they are, given up or not."""
-        own = self._held[name][session_class].by_hand
-        of_any = {part for held in self._held[name].values() for part in held.by_hand}
+        """The parts of a class's level that a human holds, given up or not, by a lease that
+        runs."""
+        now = self._clock()
+        held = {
+            each: held.by_hand if now < held.until else ()
+            for each, held in self._held[name].items()
+        }
+        of_any = {part for parts in held.values() for part in parts}
         return tuple(
             part
             for part in Level.__struct_fields__
-            if part in own or (part in _ENGINES_OWN and part in of_any)
+            if part in held[session_class] or (part in _ENGINES_OWN and part in of_any)
         )
 
     def apart(self, name: Name) -> dict[SessionClass, Level]:
@@ -147,6 +152,7 @@ class Levels:
         for held in due:
             held.level = step_back(held.level)
             held.until = now + self._lines.ladder.dwell_s
+            held.by_hand = ()
         return bool(due)
 
 

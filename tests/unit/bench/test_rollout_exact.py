@@ -8,7 +8,16 @@ from scipy import stats
 
 from bench.rollout_exact import alarm_chance, health_chance, quantile, stop_law, walk
 from bench.rollout_peers import block, ratio_test, window
-from bench.rollout_sim import NEVER, Mass, Traffic, Turns, bernoulli_stops, healthy, session_means
+from bench.rollout_sim import (
+    NEVER,
+    Mass,
+    Traffic,
+    Turns,
+    bernoulli_stops,
+    ever_healthy,
+    healthy,
+    session_means,
+)
 from monitors.redlines import RedLines
 from rollout.arm import Arm, Turn
 from rollout.plan import make_plan
@@ -133,6 +142,7 @@ def test_health_of_sessions_at_the_limit_is_rare() -> None:
     tens = Traffic(3_000, turns=10.0, icc=0.3)
     loose = Line(name="l", limit=0.05, alpha=0.02, pass_alpha=0.05, min_sessions=3)
     assert healthy(loose, tens, 0.05, 600, 7).mean() <= 0.05
+    assert 0 < ever_healthy(loose, tens, 0.05, 600, 7).sum() <= stats.binom.ppf(0.999, 600, 0.05)
     assert healthy(loose, tens, 0.005, 200, 7).mean() > 0.9
 
 

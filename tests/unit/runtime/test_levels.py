@@ -115,7 +115,7 @@ def test_every_level_recovers_to_full_by_single_better_steps() -> None:
 
 
 def test_a_level_tells_which_of_its_parts_a_human_put_there() -> None:
-    levels, _ = held_at(WORST)
+    levels, clock = held_at(WORST)
     every = tuple(Level.__struct_fields__)
     for each in ALL_CLASSES:
         assert levels.by_hand("b", each) == every, "an order without a sequence is by hand"
@@ -125,3 +125,7 @@ def test_a_level_tells_which_of_its_parts_a_human_put_there() -> None:
     assert levels.by_hand("b", SessionClass.BATCH) == ("media", "kv")
     assert levels.by_hand("b", SessionClass.INTERACTIVE) == ("kv",), "the engine has but one"
     assert levels.by_hand("a", SessionClass.BATCH) == ()
+    clock.now = 121.0
+    assert levels.by_hand("b", SessionClass.BATCH) == (), "nobody holds it any more"
+    assert levels.recover("b", p99_s=0.1)
+    assert levels.by_hand("b", SessionClass.BATCH) == ()
