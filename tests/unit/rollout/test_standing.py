@@ -15,9 +15,10 @@ from monitors.contract import (
     SessionClass,
     Shed,
 )
-from monitors.labels import Outcome, ResidentState
+from monitors.labels import Outcome, Phase, ResidentState
 from monitors.redlines import RedLines
 from rollout.fold import EvidenceFold, FoldState
+from rollout.phases import RolloutState, Signals, decide
 from rollout.plan import Cause, cause_of, make_plan
 from rollout.sequential import Verdict
 
@@ -190,3 +191,19 @@ def test_requests_and_changes_of_a_level_are_both_seen(story: Story, body: Evide
         story.tell("b", float(at), Level())
         story.tell("a", float(at), MEDIA, body=body)
     assert story.parts == ["media"]
+
+
+def test_a_needed_level_rolls_back_by_the_cause_of_its_part_in_words_that_say_so(
+    story: Story,
+) -> None:
+    story.both(0.0, DWELL_S + 5.0, INT8)
+    state = RolloutState(phase=Phase.CANARY, plan=PLAN, weight=5)
+    signals = Signals(
+        judgement=story.fold.judgement(), fresh=True, canary_ready=True, stable_ready=True,
+        canary_died=False, routed=True, identity=None,
+    )  # fmt: skip
+    decision = decide(state, signals, 1.0)
+    assert (decision.phase, decision.cause) == (Phase.ROLLING_BACK, Cause.CACHE)
+    assert decision.quarantine
+    said = "A has needed kv at int8 for interactive sessions, and B, at native, has not"
+    assert decision.reasons == (f"level_kv: for 95 s {said}",)
