@@ -97,12 +97,15 @@ class Sessions:
         """(hash, session) of each whose slot ends by `now`, once, in the order they began."""
         while self._speaking:
             key, spoken = next(iter(self._speaking.items()))
-            if now - spoken.since < SLOT_S:
+            if 0.0 <= now - spoken.since < SLOT_S:  # a clock that was set back ends it too
                 break
             self._told[key] = self._speaking.pop(key)
             yield key, spoken
-        while self._told and now - next(iter(self._told.values())).since >= UNIT_S:
-            del self._told[next(iter(self._told))]
+        while self._told:
+            key, spoken = next(iter(self._told.items()))
+            if 0.0 <= now - spoken.since < UNIT_S:
+                break
+            del self._told[key]
 
     def forget_health(self) -> None:
         """What sessions showed for a line is to be shown anew."""

@@ -8,6 +8,8 @@ from monitors.contract import Evidence, Level, SessionClass, Wire
 from monitors.rungs import word
 
 PARTS: tuple[str, ...] = Level.__struct_fields__
+# Of the time between two entries so much counts: in more A may have been back, or the clock moved.
+LONGEST_STEP_S = 30.0
 
 
 class NeededLevel(Wire, frozen=True):
@@ -35,7 +37,8 @@ class NeededLevel(Wire, frozen=True):
 
 class ClassLevels(Wire, frozen=True):
     """Where sessions of a class were last seen to be served. `excused`: parts that a human held,
-    until A is back where B is. `worse_since`: wall seconds, by part."""
+    until A is back where B is. `waited`: seconds that A was seen worse, by part, up to its entry
+    of `canary_at`."""
 
     canary: Level | None = None
     stable: Level | None = None
@@ -43,7 +46,8 @@ class ClassLevels(Wire, frozen=True):
     canary_by_hand: tuple[str, ...] = ()
     stable_by_hand: tuple[str, ...] = ()
     excused: tuple[str, ...] = ()
-    worse_since: dict[str, float] = msgspec.field(default_factory=dict[str, float])
+    canary_at: float | None = None
+    waited: dict[str, float] = msgspec.field(default_factory=dict[str, float])
 
 
 class StandingState(Wire, frozen=True):
@@ -99,7 +103,7 @@ class Standing:
     def forget_waits(self) -> None:
         """Entries were lost, so A may have been where B is meanwhile."""
         for each, seen in self._classes.items():
-            self._classes[each] = msgspec.structs.replace(seen, worse_since={})
+            self._classes[each] = msgspec.structs.replace(seen, waited={})
 
     def save(self) -> StandingState:
         return StandingState(classes=dict(self._classes), needed=self._needed)
@@ -110,18 +114,24 @@ class Standing:
         by_hand = {*seen.canary_by_hand, *seen.stable_by_hand}
         excused = tuple(p for p in PARTS if p in by_hand or (p in seen.excused and p in worse))
         waiting = set(worse) - set(excused) if comparable and lately else set[str]()
-        since = {part: seen.worse_since.get(part, now) for part in PARTS if part in waiting}
-        return msgspec.structs.replace(seen, excused=excused, worse_since=since)
+        passed = now - (now if seen.canary_at is None else seen.canary_at)
+        step = min(max(passed, 0.0), LONGEST_STEP_S)
+        waited = {
+            part: seen.waited[part] + step if part in seen.waited else 0.0
+            for part in PARTS
+            if part in waiting
+        }
+        return msgspec.structs.replace(seen, excused=excused, waited=waited, canary_at=now)
 
     def _overdue(self, seen: ClassLevels, entry: Evidence) -> Iterator[NeededLevel]:
-        for part, since in seen.worse_since.items():
-            if entry.wall - since > self._dwell_s:
+        for part, waited in seen.waited.items():
+            if waited > self._dwell_s:
                 yield NeededLevel(
                     part=part,
                     session_class=entry.session_class,
                     canary=word(getattr(seen.canary, part)),
                     stable=word(getattr(seen.stable, part)),
-                    seconds=entry.wall - since,
+                    seconds=waited,
                 )
 
 

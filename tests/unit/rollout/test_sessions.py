@@ -167,6 +167,13 @@ def test_where_all_that_are_remembered_are_speaking_no_new_one_is_heard() -> Non
     assert arm.take(turn(1.0, "another", SLOT_S)), "there is room once slots are over"
 
 
+@pytest.mark.parametrize("jump", [1e6, -1e6])
+def test_a_clock_that_jumps_ends_slots_and_silences_nobody(jump: float) -> None:
+    arm = after(*(turn(0.5, f"s{i}", 1e7, line="misses") for i in range(MOST_SESSIONS)))
+    assert arm.take(turn(1.0, "new", 1e7 + jump))
+    assert arm.test("misses").verdict is Verdict.BREACH
+
+
 def test_who_has_had_its_slot_makes_room_the_oldest_first() -> None:
     arm = after(*(turn(1.0, f"s{i}", i / 1e3) for i in range(MOST_SESSIONS)))
     assert arm.take(turn(1.0, "new", SLOT_S + 10.0))

@@ -185,6 +185,16 @@ def test_a_wait_that_is_saved_goes_on_where_it_was(story: Story) -> None:
     assert again.judgement().levels == story.fold.judgement().levels
 
 
+@pytest.mark.parametrize("jump", [7_200.0, -7_200.0])
+def test_a_clock_that_jumps_is_no_dwell(story: Story, jump: float) -> None:
+    at = 10_000.0
+    story.both(at, at + 20.0, MEDIA)
+    story.both(at + jump, at + jump + 20.0, MEDIA)
+    assert story.parts == []
+    story.both(at + jump + 25.0, at + jump + 2 * DWELL_S, MEDIA)
+    assert story.parts == ["media"]
+
+
 @pytest.mark.parametrize("body", [OK, CHANGED])
 def test_requests_and_changes_of_a_level_are_both_seen(story: Story, body: EvidenceBody) -> None:
     for at in range(0, int(DWELL_S) + 10, 5):
