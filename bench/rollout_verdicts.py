@@ -7,6 +7,7 @@ A within one bake.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -46,7 +47,7 @@ def figures(*, quick: bool) -> list[Figure]:
     """All sections."""
     runs = QUICK_RUNS if quick else RUNS
     return [
-        *_false_alarms(runs),
+        *(_per_thousand(figure) for figure in _false_alarms(runs)),
         *_medians(PLAN.faults, FAULT_RATES, LONG_BAKE, "faults"),
         *_medians(_degrade(), EXCEEDANCES, BAKE, "past 400 ms"),
         *_peers(min(runs, 4_000)),
@@ -54,6 +55,15 @@ def figures(*, quick: bool) -> list[Figure]:
         *_promotion(max(500, runs // 50)),
         *_blame(40 if quick else 300),
     ]
+
+
+def _per_thousand(figure: Figure) -> Figure:
+    """The same of a thousand rollouts: the shares are small."""
+    value, low, high, target = (
+        None if each is None else 1e3 * each
+        for each in (figure.value, figure.low, figure.high, figure.target)
+    )
+    return replace(figure, value=value, low=low, high=high, target=target, unit="of 1,000")
 
 
 def _full(line: Line) -> Line:
@@ -86,7 +96,7 @@ def _false_alarms(runs: int) -> Iterator[Figure]:
 def _cried(bar: str, hits: int, runs: int, line: float, told: str) -> Figure:
     """Against its line where there are runs enough to show that; else only published."""
     if runs < RUNS:
-        return share(bar, hits, runs, f"{told}; too few runs for a bar of {line:g}")
+        return share(bar, hits, runs, f"{told}; too few runs for a bar of {1e3 * line:g}")
     return upper_bound(bar, hits, runs, line, f": {told}")
 
 
@@ -127,7 +137,7 @@ def _medians(
         own = peers.of_law(exact.stop_law(line, mean, requests))
         told = f"median/p95: {full}, promised {median}/{p95}; at a line's share of the budget {own}"
         bar = f"requests on A until {mean:.0%} {what} are called, median"
-        yield Figure(bar, _number(full.median), "", NEAR * median, told)
+        yield Figure(bar, _number(full.median), "requests", round(NEAR * median, 1), told)
 
 
 def _number(count: int) -> float:
@@ -146,7 +156,7 @@ def _peers(runs: int) -> Iterator[Figure]:
         yield Figure(
             f"beside peers: until {mean:.0%} faults are called",
             _number(ours.median),
-            "",
+            "requests on A",
             None,
             told,
         )
@@ -157,8 +167,8 @@ def _peers(runs: int) -> Iterator[Figure]:
             f"60 s window {peers.window(mean, LONG_BAKE, runs, 4).share:.0%}; "
             f"10,000 block {peers.block(mean, LONG_BAKE).share:.0%}"
         )
-        bar = f"beside peers: false alarms at a true {mean:.1%}, x 1e-3"
-        yield Figure(bar, 1e3 * float(law.sum()), "", 1e3 * BUDGET, told)
+        bar = f"beside peers: false alarms at a true {mean:.1%}"
+        yield _per_thousand(Figure(bar, float(law.sum()), "", BUDGET, told))
 
 
 def _sessions(runs: int) -> Iterator[Figure]:
@@ -220,9 +230,9 @@ def _promotion(runs: int) -> Iterator[Figure]:
         yield share(f"... in sessions of {turns:.0f}, correlated 0.1", passed[0], runs, told)
     for turns in (3.0, 10.0):
         traffic, limit = Traffic(HEALTHY_BAKE, turns, 0.1), PLAN.faults.limit
-        ever = int(ever_healthy(PLAN.faults, traffic, limit, runs, 12).sum())
+        ever = int(ever_healthy(PLAN.faults, traffic, limit, 5 * runs, 12).sum())
         bar = f"evidence of health at the limit itself, at any moment, sessions of {turns:.0f}"
-        yield upper_bound(bar, ever, runs, PLAN.faults.pass_alpha)
+        yield upper_bound(bar, ever, 5 * runs, PLAN.faults.pass_alpha)
 
 
 # ---------------------------------------------------------------- whose fault
