@@ -183,6 +183,17 @@ class Ladder:
         """Whether a human holds this part where it is."""
         return self.override is not None and self.override.holds(part, now)
 
+    def by_hand(self, classes: Iterable[SessionClass], now: float) -> tuple[str, ...]:
+        """The parts that are where a human holds them, for sessions of any of these classes."""
+        hand, rungs = self.override, self._rungs()
+        if hand is None:
+            return ()
+        return tuple(
+            part.value
+            for part in Part
+            if any(hand.moves(part, rungs[part], each, now) for each in classes)
+        )
+
     def after(self, event: Event, lines: LadderLines) -> "Ladder":
         """The ladder once this has happened."""
         changed = replace(self, events=self.events + 1)

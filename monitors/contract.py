@@ -101,7 +101,8 @@ class LadderOrder(Wire, frozen=True):
     An operation id belongs to one level: repeated, it renews the lease and changes nothing.
     `sequence` grows with what a leader decides: an order older than one that was taken, of any of
     its classes, is refused. None, an order by hand, holds at once and until the leader's next.
-    `evidence`: the values that moved it.
+    `evidence`: the values that moved it. `by_hand`: the parts that a human holds; of an order by
+    hand, all.
     """
 
     leader_epoch: Epoch
@@ -114,6 +115,7 @@ class LadderOrder(Wire, frozen=True):
     reason: str
     evidence: str = ""
     sequence: Epoch | None = None
+    by_hand: tuple[str, ...] = ()
 
 
 class DrainMode(StrEnum):
@@ -362,7 +364,7 @@ EvidenceBody = (
 class Evidence(Wire, frozen=True):
     """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence.
     `mirror`: of a copy, whose answer no client got; it is evidence of its resident alone. `level`
-    is that of sessions of `session_class`."""
+    is that of sessions of `session_class`; a human holds its parts `by_hand`."""
 
     seq: Count
     wall: float
@@ -377,6 +379,7 @@ class Evidence(Wire, frozen=True):
     body: EvidenceBody
     session_class: SessionClass = SessionClass.INTERACTIVE
     mirror: bool = False
+    by_hand: tuple[str, ...] = ()
 
 
 class EvidenceBatch(Wire, frozen=True):

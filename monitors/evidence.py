@@ -62,6 +62,7 @@ class EvidenceLog:
         operator: bool = False,
         session_class: SessionClass = SessionClass.INTERACTIVE,
         mirror: bool = False,
+        by_hand: tuple[str, ...] = (),
     ) -> Evidence:
         """Stamp `body` with the next sequence and the calendar time, and wake every reader."""
         entry = Evidence(
@@ -78,6 +79,7 @@ class EvidenceLog:
             body=body,
             session_class=session_class,
             mirror=mirror,
+            by_hand=by_hand,
         )
         self._store(entry)
         return entry

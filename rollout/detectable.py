@@ -5,9 +5,12 @@ import math
 from functools import lru_cache
 
 from monitors.contract import Count, Wire
+from rollout.lines import FIRST_PACKET
 from rollout.plan import RolloutPlan
 from rollout.sequential import (
     BETTER_ODDS,
+    START_WEIGHT,
+    TURNS_SHARE,
     WORSE_ODDS,
     Line,
     alternatives,
@@ -18,12 +21,15 @@ from rollout.sequential import (
 
 
 class Detectable(Wire, frozen=True):
-    """What the bake's traffic on A can show."""
+    """What the bake's traffic on A can show, were each request a session of its own."""
 
     canary_requests: float
     fault_rate: float | None  # called within the bake at even odds; None: not even a rate of 1
     clean_requests_to_pass: Count  # faultless ones that make evidence of health
     can_pass: bool
+    # Shares of requests past the line that would be called as a fault rate would.
+    first_packet_exceedance: float | None = None  # of latency.first_packet_s, 250 ms
+    degrade_exceedance: float | None = None  # of latency.degrade_s, 400 ms, at any milestone
 
 
 @lru_cache(maxsize=32)
@@ -36,24 +42,34 @@ def detectable(plan: RolloutPlan, requests_per_s: float) -> Detectable:
         fault_rate=_smallest_called(plan.faults, requests),
         clean_requests_to_pass=needed,
         can_pass=requests >= needed,
+        first_packet_exceedance=_exceedance(plan, requests, first_packet=True),
+        degrade_exceedance=_exceedance(plan, requests, first_packet=False),
     )
 
 
 def requests_to_call(line: Line, rate: float) -> float:
     """About the median number of requests until a true `rate` is called a breach.
 
-    An approximation: log E grows per request by the gain of the best point of the grid, and has
-    to climb the threshold and the price of that point's share of the weight; a walk passes its
-    mean about half the time. Infinite where no bet gains. Within a quarter of the simulated
-    medians from 1.5 times the limit on.
+    Of requests that stand alone; those of one session tell less. An approximation: log E grows per
+    request by the gain of the best point of the grid, and has to climb the threshold and the price
+    of that point's share of the weight; a walk passes its mean about half the time. Infinite where
+    no bet gains. Within a quarter of the simulated medians from 1.5 times the limit on.
     """
     means = alternatives(line.limit, WORSE_ODDS)
     gains = rate * log_factors(1.0, line.limit, means) + (1.0 - rate) * log_factors(
         0.0, line.limit, means
     )
     best = float(gains.max())
-    climb = math.log(2.0 * len(means) / line.alpha)
+    climb = math.log(len(means) / (START_WEIGHT * TURNS_SHARE * line.alpha))
     return max(climb / best, line.min_sessions / rate) if best > 0.0 else math.inf
+
+
+def _exceedance(plan: RolloutPlan, requests: float, *, first_packet: bool) -> float | None:
+    """The smallest share that would be called on every line of the kind; None: not even 1."""
+    lines = [each.line for each in plan.latency if (each.line.name == FIRST_PACKET) == first_packet]
+    shares = [_smallest_called(line, requests) for line in lines]
+    known = [share for share in shares if share is not None]
+    return max(known) if known and len(known) == len(shares) else None
 
 
 def _smallest_called(line: Line, requests: float) -> float | None:

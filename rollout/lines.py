@@ -32,7 +32,8 @@ def faults_line(lines: RedLines) -> Line:
 
 def residency_line(lines: RedLines) -> Line:
     """The share of attention that misses the device."""
-    return _line(lines, RESIDENCY, 1.0 - lines.cache.hit_rate_floor)
+    line = _line(lines, RESIDENCY, 1.0 - lines.cache.hit_rate_floor)
+    return msgspec.structs.replace(line, by_turns=False)
 
 
 def latency_lines(lines: RedLines) -> tuple[LatencyLine, ...]:

@@ -157,7 +157,7 @@ def decide(state: RolloutState, signals: Signals, phase_s: float) -> Decision:
     plan = state.plan
     if plan is None or not (state.serves or state.phase is Phase.PREPARE):
         return _stay(state, *state.reasons)
-    if state.serves and signals.judgement.breaches:
+    if state.serves and signals.judgement.verdict is Verdict.BREACH:
         return _roll_back(signals.judgement)
     retreat = _retreat(state, plan, signals, phase_s)
     if retreat is not None:
@@ -243,11 +243,15 @@ def _hold(weight: int, reason: str) -> Decision:
 
 def _roll_back(judgement: Judgement) -> Decision:
     """Faults, where they are among the causes, decide what becomes of the streams in flight."""
-    causes = [cause_of(numbers.line) for numbers in judgement.breaches]
+    found = (*judgement.breaches, *judgement.levels)
+    causes = [cause_of(each.line) for each in found]
     return Decision(
         phase=Phase.ROLLING_BACK,
         weight=0,
-        reasons=tuple(in_words(numbers) for numbers in judgement.breaches),
+        reasons=(
+            *(in_words(numbers) for numbers in judgement.breaches),
+            *(level.in_words() for level in judgement.levels),
+        ),
         cause=Cause.FAULTS if Cause.FAULTS in causes else causes[0],
         quarantine=judgement.quarantine,
     )

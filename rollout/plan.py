@@ -31,8 +31,10 @@ class Cause(StrEnum):
 
 
 def cause_of(line: str) -> Cause:
-    """The cause that a breach of the line of this name is."""
-    return {FAULTS: Cause.FAULTS, RESIDENCY: Cause.CACHE}.get(line, Cause.LATENCY)
+    """The cause that a breach of the line, or a needed level, of this name is."""
+    return {FAULTS: Cause.FAULTS, RESIDENCY: Cause.CACHE, "level_kv": Cause.CACHE}.get(
+        line, Cause.LATENCY
+    )
 
 
 Weight = Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -60,6 +62,8 @@ class RolloutPlan(Wire, frozen=True):
     residency: Line
     latency: tuple[LatencyLine, ...]
     audience: Audience = ANYBODY
+    # What a rung that one bad window brought would take to be given back: that, and a dwell.
+    level_dwell_s: Seconds = 90.0
 
     def __post_init__(self) -> None:
         if self.stable == self.canary:
@@ -103,6 +107,7 @@ def make_plan(
             residency=residency_line(lines),
             latency=latency_lines(lines),
             audience=audience,
+            level_dwell_s=lines.latency.window_s + lines.ladder.dwell_s,
         )
     except ValueError as err:
         raise PlanError(str(err)) from err

@@ -237,4 +237,5 @@ class Book:
             operator=stamp.operator,
             session_class=stamp.session_class,
             mirror=stamp.mirror,
+            by_hand=stamp.by_hand,
         )

@@ -20,6 +20,8 @@ from monitors.contract import (
 from monitors.redlines import RedLines
 from runtime.router import OrderRefused
 
+_ENGINES_OWN = ("kv", "shed")  # of all its sessions
+
 
 class OrderLate(OrderRefused):
     """A newer order was taken for sessions that this one names: it is too late for all of them."""
@@ -33,6 +35,7 @@ class OperationReused(OrderRefused):
 class _Held:
     level: Level
     until: float  # the order's lease, then the next moment a step back may be taken
+    by_hand: tuple[str, ...] = ()
 
 
 class _Operations:
@@ -95,6 +98,21 @@ class Levels:
             shed=max(level.shed for level in held),
         )
 
+    def by_hand(self, name: Name, session_class: SessionClass) -> tuple[str, ...]:
+        """The parts of a class's level that a human holds, given up or not, by a lease that
+        runs."""
+        now = self._clock()
+        held = {
+            each: held.by_hand if now < held.until else ()
+            for each, held in self._held[name].items()
+        }
+        of_any = {part for parts in held.values() for part in parts}
+        return tuple(
+            part
+            for part in Level.__struct_fields__
+            if part in held[session_class] or (part in _ENGINES_OWN and part in of_any)
+        )
+
     def apart(self, name: Name) -> dict[SessionClass, Level]:
         """The classes that are not at the level of interactive sessions, and where they are."""
         by_class = {each: self.of(name, each) for each in ALL_CLASSES}
@@ -118,7 +136,7 @@ class Levels:
         held, until = self._held[order.resident], self._clock() + order.lease_s
         changed = any(held[each].level != order.level for each in order.classes)
         for each in order.classes:
-            held[each] = _Held(order.level, until)
+            held[each] = _Held(order.level, until, _by_hand(order))
         return changed
 
     def recover(self, name: Name, p99_s: float | None) -> bool:
@@ -134,7 +152,12 @@ class Levels:
         for held in due:
             held.level = step_back(held.level)
             held.until = now + self._lines.ladder.dwell_s
+            held.by_hand = ()
         return bool(due)
+
+
+def _by_hand(order: LadderOrder) -> tuple[str, ...]:
+    return Level.__struct_fields__ if order.sequence is None else order.by_hand
 
 
 def step_back(level: Level) -> Level:

@@ -189,6 +189,7 @@ class DataPlane:
             operator=operator,
             session_class=session_class,
             mirror=mirror,
+            by_hand=self.levels.by_hand(name, session_class),
         )
 
     def busy_share(self, name: Name) -> float | None:

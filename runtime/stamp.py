@@ -7,7 +7,8 @@ from monitors.contract import Level, SessionClass
 
 @dataclass(frozen=True)
 class Stamp:
-    """One request on one resident. `level`: of its class of sessions."""
+    """One request on one resident. `level`: of its class of sessions; a human holds the parts
+    of it that are `by_hand`."""
 
     resident: str
     version: str
@@ -19,6 +20,7 @@ class Stamp:
     operator: bool = False
     session_class: SessionClass = SessionClass.INTERACTIVE
     mirror: bool = False
+    by_hand: tuple[str, ...] = ()
 
     @property
     def of_client(self) -> bool:

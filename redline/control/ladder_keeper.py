@@ -308,10 +308,17 @@ class LadderKeeper:
             reason=cause.reason,
             evidence=cause.evidence,
             sequence=ladder.events,
+            by_hand=self._by_hand(ladder, classes),
         )
         await self._dataplane.set_level(order)
         for each in classes:
             self._ordered_at[resident.name, each] = self._clock()
+
+    def _by_hand(self, ladder: Ladder, classes: list[SessionClass]) -> tuple[str, ...]:
+        """The parts that a human holds: all of them where the ladder is frozen."""
+        if self.mode is Mode.FROZEN:
+            return tuple(part.value for part in Part)
+        return ladder.by_hand(classes, self._now())
 
 
 def _differs(

@@ -109,6 +109,9 @@ async def test_evidence_says_whose_level_it_is(gateway: Gateway) -> None:
     assert {e.session_class for e in gateway.bodies("finished", B)} == {SessionClass.BATCH}
     told = {e.session_class: e.level.media for e in gateway.bodies("resident", B)}
     assert told == {SessionClass.INTERACTIVE: 0, SessionClass.BATCH: 2}
+    by_hand = {e.session_class: set(e.by_hand) for e in gateway.bodies("resident", B)}
+    assert by_hand[SessionClass.BATCH] == {"media", "kv", "shed", "admission"}
+    assert by_hand[SessionClass.INTERACTIVE] >= {"kv", "shed"}, "the engine's are of all sessions"
 
 
 async def test_the_metrics_tell_the_level_of_each_class(gateway: Gateway) -> None:

@@ -189,6 +189,17 @@ def test_an_override_holds_its_parts_in_both_directions_and_no_others() -> None:
     assert Hold.OVERRIDE not in run.held_by(Part.MEDIA)
 
 
+def test_what_a_human_holds_is_told_part_by_part_and_class_by_class() -> None:
+    interactive, batch = (SessionClass.INTERACTIVE,), (SessionClass.BATCH,)
+    run = held(Run(), 600.0, media=1, kv=0)
+    assert run.ladder.by_hand(interactive, run.now) == ("media", "kv")
+    assert run.ladder.by_hand(interactive, run.now + 600.0) == ()
+    run = held(Run(), 600.0, batch, media=2)
+    assert run.ladder.by_hand(interactive, run.now) == ()
+    assert run.ladder.by_hand((*interactive, *batch), run.now) == ("media",)
+    assert Run().ladder.by_hand(batch, 0.0) == ()
+
+
 def test_after_an_override_the_ladder_goes_on_from_there_by_its_own_rules() -> None:
     run = held(Run(), 600.0, media=2).for_s(601)
     assert run.level.media is MediaRung.P360_8K, "its dwell was over: a rung, and no more"

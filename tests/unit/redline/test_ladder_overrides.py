@@ -61,6 +61,26 @@ async def test_an_override_is_journalled_ordered_held_and_ends_by_itself(world: 
     assert world.level("b").media is MediaRung.P360_8K, "it goes on from there by its own rules"
 
 
+async def test_an_order_names_the_parts_that_a_human_holds_and_the_evidence_can_tell(
+    world: World,
+) -> None:
+    def by_hand() -> tuple[str, ...]:
+        return world.plane.held.by_hand("b", SessionClass.INTERACTIVE)
+
+    await world.seconds(1)
+    await world.keeper.hold(hold(for_s=100.0, media=2))
+    await world.seconds(1, AlertName.CACHE_BELOW_FLOOR)
+    assert world.level("b").kv is KvRung.INT8
+    assert by_hand() == ("media",)
+    await world.keeper.set_mode(Mode.FROZEN, "ann")
+    await world.seconds(LEASE_S / 3 + 2)
+    assert set(by_hand()) == set(Part), "nothing moves but by a human"
+    await world.keeper.set_mode(Mode.LIVE, "ann")
+    await world.keeper.release(ReleaseOrder(resident="b", actor="bob"))
+    await world.seconds(LEASE_S / 3 + 2, AlertName.CACHE_BELOW_FLOOR)
+    assert by_hand() == ()
+
+
 async def test_an_override_outlives_its_leader(world: World) -> None:
     await world.seconds(1)
     await world.keeper.hold(hold(for_s=100.0, media=1, kv=1))

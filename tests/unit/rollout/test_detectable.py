@@ -38,3 +38,24 @@ def test_clean_requests_to_pass_is_exact() -> None:
     assert test.verdict is Verdict.PASS
     assert not detectable(PLAN, (needed - 1) / 30.0).can_pass
     assert detectable(PLAN, (needed + 1) / 30.0).can_pass
+
+
+@pytest.mark.parametrize("share", [0.05, 0.10, 0.50])
+def test_the_median_promised_for_a_latency_share_is_the_one_that_is_simulated(share: float) -> None:
+    line = next(each.line for each in PLAN.latency if each.line.limit == 0.01)
+    promised = requests_to_call(line, share)
+    draws = np.random.default_rng(4).random((150, int(2.5 * promised) + 5))
+    stop = stop_times(line, (draws < share).astype(float), restart_every=10_000)
+    assert np.median(np.where(stop == 0, draws.shape[1], stop)) == pytest.approx(promised, rel=0.35)
+
+
+def test_each_latency_line_has_a_smallest_share_of_its_own_and_none_without_traffic() -> None:
+    seen = detectable(PLAN, 333.0)
+    assert seen.first_packet_exceedance is not None
+    assert seen.degrade_exceedance is not None
+    assert 0.01 < seen.degrade_exceedance < 0.05 < seen.first_packet_exceedance < 1.0
+    few = detectable(PLAN, 10.0)
+    assert few.degrade_exceedance is not None
+    assert few.degrade_exceedance > seen.degrade_exceedance
+    nothing = detectable(PLAN, 0.001)
+    assert (nothing.first_packet_exceedance, nothing.degrade_exceedance) == (None, None)

@@ -212,27 +212,58 @@ def feed(
 B = {"resident": "b", "version": "v1"}
 
 
+def interleaved(fold: EvidenceFold, turns: int, share: float, a: float, b: float) -> None:
+    """Traffic of which A has this share, with these fault rates, evenly spread."""
+    given = faulted_a = faulted_b = 0
+    for i in range(turns):
+        on_a = int((i + 1) * share) > given
+        given += on_a
+        n, rate, faulted = (given, a, faulted_a) if on_a else (i + 1 - given, b, faulted_b)
+        bad = int(n * rate) > faulted
+        faulted_a, faulted_b = faulted_a + (bad and on_a), faulted_b + (bad and not on_a)
+        body = FAULTED if bad else OK
+        fold.take([entry(body, f"r{i}", **({} if on_a else B))])
+
+
 def test_faults_that_b_does_not_share_are_as_blame(fold: EvidenceFold) -> None:
-    feed(fold, 500, OK, **B)
-    feed(fold, 10, FAULTED)
+    interleaved(fold, 800, 0.05, a=0.5, b=0.002)
     judged = fold.judgement()
     assert judged.verdict is Verdict.BREACH
     assert [numbers.line for numbers in judged.breaches] == ["faults"]
+    assert judged.stable_breaches == ()
     assert judged.quarantine
 
 
-def test_without_enough_of_b_to_compare_with_a_is_to_blame(fold: EvidenceFold) -> None:
-    feed(fold, 19, FAULTED, **B)
+def test_without_anything_of_b_to_compare_with_a_is_put_under_quarantine(
+    fold: EvidenceFold,
+) -> None:
     feed(fold, 10, FAULTED)
     assert fold.judgement().quarantine
 
 
-def test_a_rate_that_b_shares_is_not_as_blame_unless_a_is_far_worse(fold: EvidenceFold) -> None:
-    feed(fold, 50, FAULTED, **B)
-    feed(fold, 30, FAULTED)
-    assert not fold.judgement().quarantine
-    feed(fold, 200, OK, start=100, **B)
-    assert fold.judgement().quarantine
+def test_a_rate_that_b_shares_is_held_without_quarantine_and_b_is_told_of(
+    fold: EvidenceFold,
+) -> None:
+    interleaved(fold, 2_000, 0.05, a=0.2, b=0.2)
+    judged = fold.judgement()
+    assert judged.verdict is Verdict.BREACH
+    assert [numbers.line for numbers in judged.stable_breaches] == ["faults"]
+    assert not judged.quarantine
+
+
+def test_where_b_is_past_its_line_and_a_far_worse_still_a_is_to_blame(fold: EvidenceFold) -> None:
+    interleaved(fold, 2_000, 0.05, a=0.9, b=0.1)
+    judged = fold.judgement()
+    assert [numbers.line for numbers in judged.stable_breaches] == ["faults"]
+    assert judged.quarantine
+
+
+def test_one_line_of_as_own_among_shared_ones_is_enough_for_quarantine(fold: EvidenceFold) -> None:
+    interleaved(fold, 2_000, 0.05, a=0.2, b=0.2)
+    feed(fold, 30, crossed(0.4), start=5_000)
+    judged = fold.judgement()
+    assert {numbers.line for numbers in judged.breaches} > {"faults"}
+    assert judged.quarantine
 
 
 def test_health_needs_every_line_that_was_seen_on_either_resident(fold: EvidenceFold) -> None:
@@ -251,8 +282,8 @@ def test_health_of_a_class_counts_while_both_have_that_class_at_one_level(
     low, batch = Level(media=MediaRung.P160_8K), {"session_class": SessionClass.BATCH}
     feed(fold, 1, OK, **B)
     feed(fold, 1, OK, **B, **batch, level=low)
-    feed(fold, 800, OK, **batch)
-    feed(fold, 800, OK, level=low)
+    feed(fold, 400, OK, **batch)
+    feed(fold, 400, OK, level=low)
     assert fold.judgement().verdict is Verdict.INCONCLUSIVE
     feed(fold, 400, OK)
     feed(fold, 400, OK, **batch, level=low)
@@ -267,13 +298,9 @@ def test_health_of_a_class_that_b_was_not_seen_to_have_does_not_count(fold: Evid
     assert fold.judgement().verdict is Verdict.BREACH, "faults always do"
 
 
-def test_a_journal_of_before_there_were_classes_still_loads() -> None:
-    saved = msgspec.json.decode(msgspec.json.encode(EvidenceFold(PLAN, WARM_FROM).save()))
-    del saved["stable_apart"]
-    state = msgspec.convert(saved, FoldState)
-    assert EvidenceFold.restore(PLAN, state).save() == state
+def test_a_log_of_before_there_were_classes_and_hands_still_reads() -> None:
     told = msgspec.json.decode(msgspec.json.encode(entry(OK)))
-    del told["session_class"]
+    del told["session_class"], told["by_hand"]
     assert msgspec.convert(told, Evidence).session_class is SessionClass.INTERACTIVE
 
 
@@ -288,13 +315,15 @@ def test_a_gap_in_the_log_takes_back_health_but_no_blame(fold: EvidenceFold) -> 
 
 def test_the_tests_restart_once_each_twentieth_of_the_bake(fold: EvidenceFold) -> None:
     def left() -> int:
-        return fold.save().canary["faults"].restarts_left
+        return fold.save().canary.tests["faults"].restarts_left
 
     fold.take([entry(OK, f"r{wall}", wall=float(wall)) for wall in range(0, 101, 1)])
     assert left() == 0
     calm = EvidenceFold(PLAN, WARM_FROM)
     calm.take([entry(OK, "r0", wall=0.0), entry(OK, "r1", wall=90.0), entry(OK, "r2", wall=91.0)])
-    assert calm.save().canary["faults"].restarts_left == 19, "an idle gap does not use them up"
+    assert calm.save().canary.tests["faults"].restarts_left == 19, (
+        "an idle gap does not use them up"
+    )
 
 
 def test_requests_that_never_end_do_not_pile_up_over_gateways(fold: EvidenceFold) -> None:
@@ -340,6 +369,7 @@ def test_a_fold_saved_to_bytes_between_any_two_entries_goes_on_the_same(
 
 
 def test_state_of_other_lines_is_refused() -> None:
-    state = msgspec.structs.replace(EvidenceFold(PLAN, 1).save(), canary={})
+    state = EvidenceFold(PLAN, 1).save()
+    state = msgspec.structs.replace(state, canary=msgspec.structs.replace(state.canary, tests={}))
     with pytest.raises(ValueError, match="not the plan's"):
         EvidenceFold.restore(PLAN, state)

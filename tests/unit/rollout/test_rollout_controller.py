@@ -105,8 +105,9 @@ async def test_a_breach_after_promotion_swaps_the_roles_back(world: World) -> No
 
 async def test_a_cause_that_b_shares_is_held_without_quarantine(world: World) -> None:
     await world.start()
-    world.faulty(25, resident="b")
-    world.faulty(25, resident="a")
+    for _ in range(25):
+        world.faulty(1, resident="b")
+        world.faulty(1, resident="a")
     await world.step()
     status = world.status
     assert (status.phase, status.quarantined) == (Phase.HOLD, ())

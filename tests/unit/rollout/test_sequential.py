@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 from rollout.sequential import (
     BETTER_ODDS,
     RESTARTS,
+    START_WEIGHT,
     WORSE_ODDS,
     Line,
     LineTest,
@@ -22,13 +23,16 @@ from rollout.sequential import (
     alternatives,
     log_factors,
     log_sum,
+    log_thresholds,
     log_wealth,
     opening,
     restarted,
 )
 
 FAULTS = Line(name="faults", limit=0.005, alpha=1e-3, pass_alpha=0.05, min_sessions=3)
-MISSES = Line(name="residency", limit=0.10, alpha=1e-3, pass_alpha=0.05, min_sessions=3)
+MISSES = Line(
+    name="residency", limit=0.10, alpha=1e-3, pass_alpha=0.05, min_sessions=3, by_turns=False
+)
 
 
 def fed(line: Line, ys: list[float], restart_every: int = 0, sessions: int = 50) -> LineTest:
@@ -101,11 +105,11 @@ def stop_times(line: Line, ys: NDArray[np.float64], restart_every: int = 150) ->
     """When each row of `ys` is called a breach (0: never), by the module's own pure functions."""
     rows, length = ys.shape
     means = alternatives(line.limit, WORSE_ODDS)
-    mass, left = np.tile(opening(len(means), 0.5), (rows, 1)), RESTARTS
+    mass, left = np.tile(opening(len(means), START_WEIGHT), (rows, 1)), RESTARTS
     stop = np.zeros(rows, dtype=np.int64)
     for i in range(length):
         mass = mass + log_factors(ys[:, i], line.limit, means)
-        called = (stop == 0) & (log_wealth(mass, left) >= -np.log(line.alpha))
+        called = (stop == 0) & (log_wealth(mass, left) >= log_thresholds(line.alpha)[0])
         stop[called] = i + 1
         if (i + 1) % restart_every == 0 and left:
             mass, left = restarted(mass), left - 1
@@ -165,7 +169,7 @@ def test_a_test_saved_to_bytes_and_restored_goes_on_as_if_nothing_happened(
 
 
 def test_state_of_another_grid_is_refused() -> None:
-    saved = msgspec.structs.replace(LineTest(FAULTS).save(), log_worse=(0.0,))
+    saved = msgspec.structs.replace(LineTest(FAULTS).save(), log_turns=(0.0,))
     with pytest.raises(ValueError, match="another grid"):
         LineTest.restore(FAULTS, saved)
 
@@ -209,7 +213,7 @@ def test_requests_at_another_level_speak_against_a_line_but_never_for_it() -> No
 
 
 def test_wealth_before_any_restart_counts_the_weight_that_is_not_staked() -> None:
-    mass = opening(len(WORSE_ODDS), 0.5)
+    mass = opening(len(WORSE_ODDS), START_WEIGHT)
     assert float(log_wealth(mass, RESTARTS)) == pytest.approx(0.0, abs=1e-9)
     for left in range(RESTARTS - 1, -1, -1):
         mass = restarted(mass)

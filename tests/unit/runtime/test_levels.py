@@ -4,13 +4,23 @@ import itertools
 
 import pytest
 
-from monitors.contract import ALL_CLASSES, Admission, KvRung, LadderOrder, Level, MediaRung, Shed
+from monitors.contract import (
+    ALL_CLASSES,
+    Admission,
+    KvRung,
+    LadderOrder,
+    Level,
+    MediaRung,
+    SessionClass,
+    Shed,
+)
 from monitors.redlines import RedLines
 from monitors.rungs import shown
 from runtime.levels import Levels, step_back
 
 WORST = Level(media=MediaRung.P160_8K, kv=KvRung.INT8, shed=Shed.ON, admission=Admission.LIMITED)
 DWELL_S = RedLines().ladder.dwell_s
+_INTERACTIVE = (SessionClass.INTERACTIVE,)
 
 
 class Clock:
@@ -102,3 +112,20 @@ def test_every_level_recovers_to_full_by_single_better_steps() -> None:
             assert sorted(moved) == [0, 0, 0, 1]
             level = better
     assert step_back(Level()) == Level()
+
+
+def test_a_level_tells_which_of_its_parts_a_human_put_there() -> None:
+    levels, clock = held_at(WORST)
+    every = tuple(Level.__struct_fields__)
+    for each in ALL_CLASSES:
+        assert levels.by_hand("b", each) == every, "an order without a sequence is by hand"
+    one = {"operation_id": "ladder", "classes": (SessionClass.BATCH,)}
+    levels.order(an_order(WORST, sequence=1, by_hand=("media", "kv"), **one))
+    levels.order(an_order(WORST, sequence=1, operation_id="rest", classes=_INTERACTIVE))
+    assert levels.by_hand("b", SessionClass.BATCH) == ("media", "kv")
+    assert levels.by_hand("b", SessionClass.INTERACTIVE) == ("kv",), "the engine has but one"
+    assert levels.by_hand("a", SessionClass.BATCH) == ()
+    clock.now = 121.0
+    assert levels.by_hand("b", SessionClass.BATCH) == (), "nobody holds it any more"
+    assert levels.recover("b", p99_s=0.1)
+    assert levels.by_hand("b", SessionClass.BATCH) == ()
