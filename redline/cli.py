@@ -144,6 +144,14 @@ def runtime(
 def control(
     settings: Annotated[Path, typer.Option("--settings", help="ControlSettings as JSON.")],
     lines: LinesFile = None,
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            help="postgresql://USER:PASSWORD@HOST/DATABASE for control planes of several machines; "
+            "by itself a SQLite file in the state folder.",
+            envvar="REDLINE_JOURNAL_URL",
+        ),
+    ] = None,
 ) -> None:
     """Run the control plane alone: alert receiver, ladder, rollout, journal, status page."""
     from pydantic import ValidationError
@@ -158,6 +166,8 @@ def control(
     if lines is not None:
         policy = _policy(lines, given.lines)
         given = given.model_copy(update={"lines": policy.lines, "rules": dict(policy.given)})
+    if journal is not None:
+        given = given.model_copy(update={"journal_url": journal})
     raise typer.Exit(plane.serve(given))
 
 

@@ -37,17 +37,17 @@ log = logging.getLogger(__name__)
 class ControlPlane:
     """`run` until cancelled. While another process holds the lease this one only answers.
 
-    Raises `JournalUnwritable` where the journal cannot be opened.
+    Raises `JournalUnwritable` where the journal cannot be opened, and `JournalUrlError`.
     """
 
     def __init__(self, settings: ControlSettings, *, deposed: Callable[[], None]) -> None:
-        path = settings.state_dir / "journal.db"
+        where = settings.journal_url or settings.state_dir / "journal.db"
         holder = f"{socket.gethostname()}:{settings.port}"  # one process at a time: it has the port
         self.settings = settings
-        self.journal = Journal(path)
+        self.journal = Journal(where)
         self.book = AlertBook(settings.lines.alerts)
         self.exposition = Exposition(settings.lines, catalog.CONTROL_PLANE)
-        self._lease = LeaderLease(path, holder, settings.leader_ttl_s)
+        self._lease = LeaderLease(where, holder, settings.leader_ttl_s)
         self._deposed = deposed
         # No proxy of the environment's: it would be shown the token, and loopback is not there.
         self._client = httpx.AsyncClient(base_url=settings.runtime_url, trust_env=False)
@@ -194,9 +194,11 @@ class ControlPlane:
     async def _renew(self) -> None:
         """Renew the lease, and return when it is lost.
 
-        While the disk takes no renewal nobody else can take over on it either: then this one
-        leads on, for moves toward B must go ahead, until the file says that another does. A disk
-        that does not even answer for the length of the lease loses it.
+        While a disk takes no renewal nobody else can take over on it either: then this one
+        leads on, for moves toward B must go ahead, until the file says that another does. So it
+        does while a server is out of reach: whoever reaches it and takes over is known to the data
+        plane, which then refuses this one. A disk that does not even answer for the length of the
+        lease loses it.
         """
         ttl_s = self.settings.leader_ttl_s
         kept = True
@@ -216,9 +218,17 @@ class ControlPlane:
         except JournalUnwritable as err:
             log.error("the lease is not renewed: %s", err)
             self._wrote(False)
-            return await asyncio.to_thread(self._lease.is_held)
+            return await self._still_held()
         self._wrote(True)
         return kept
+
+    async def _still_held(self) -> bool:
+        """Whether nobody is known to have taken over."""
+        try:
+            return await asyncio.to_thread(self._lease.is_held)
+        except JournalUnwritable as err:
+            log.error("nobody can tell who leads: %s", err)
+            return True
 
     def _wrote(self, well: bool) -> None:
         self.exposition.gauge(catalog.JOURNAL_WRITABLE).set(float(well))

@@ -18,6 +18,7 @@ class ControlSettings(BaseModel):
     port: Annotated[int, Field(ge=1, le=65535)] = 8090
     state_dir: Path
     runtime_url: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")]
+    journal_url: str | None = None  # as `monitors.journal.open_store` takes it; None: a file here
     token: Annotated[str, Field(min_length=1)]  # without one nobody could command or alert
     prometheus: bool = False  # False: the rules are evaluated here (DESIGN 1)
     lines: RedLines = RedLines()

@@ -17,11 +17,14 @@ TTL_S = 2.0  # long enough for a machine that stalls now and then
 class Office:
     """A control plane over a simulated data plane, and whether it was deposed."""
 
-    def __init__(self, folder: Path, dataplane: SimDataPlane, port: int = 1) -> None:
+    def __init__(
+        self, folder: Path, dataplane: SimDataPlane, port: int = 1, journal_url: str | None = None
+    ) -> None:
         self.deposed = 0
         settings = ControlSettings(
             port=port,
             state_dir=folder,
+            journal_url=journal_url,
             runtime_url="http://127.0.0.1:1",
             token=TOKEN,
             prometheus=True,
