@@ -343,13 +343,19 @@ def rollout_clear(
 
 @rollout_app.command("log")
 def rollout_log(
+    number: Annotated[
+        int | None, typer.Argument(help="One rollout, by the number at its head.")
+    ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Every rollout, and what is between them.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     state_dir: StateDir = STATE_DIR,
 ) -> None:
-    """The journal: what was decided, by whom, on which evidence."""
-    from redline.operate import show_journal
+    """The story of the last rollout: what was decided, by whom, when, and what was seen then."""
+    from redline.rollout_log import show_log
 
-    _operate(lambda stack: show_journal(stack, as_json), state_dir)
+    _operate(lambda stack: show_log(stack, number, whole=all_, as_json=as_json), state_dir)
 
 
 def _verb(verb: str, actor: str, state_dir: Path, argument: str = "") -> None:

@@ -55,7 +55,12 @@ def _step(record: Record) -> str | None:
         return None
     if record.stage is Stage.FAILED:
         return f"ROLLBACK_INCOMPLETE at {record.step}: {record.progress.failure}"
-    return f"{record.step} proved{_proof(record)}"
+    took = "" if record.took_s is None else f" in {_span(record.took_s)}"
+    return f"{record.step} proved{took}{_proof(record)}"
+
+
+def _span(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f} ms" if seconds < 1.0 else f"{seconds:.1f} s"
 
 
 def _proof(record: Record) -> str:
