@@ -17,6 +17,7 @@ from redline import (
     inject,
     ladder,
     maintenance,
+    notify,
     voices,
 )
 from redline.drills import command as drill
@@ -48,6 +49,7 @@ app.command("drill")(drill.command)
 app.command("voices")(voices.command)
 app.command("generate")(generate.command)
 app.command("maintenance")(maintenance.command)
+app.command("notify")(notify.command)
 
 
 @app.command()
@@ -165,7 +167,8 @@ def control(
         _fail(f"{settings}: {err}", 2)
     if lines is not None:
         policy = _policy(lines, given.lines)
-        given = given.model_copy(update={"lines": policy.lines, "rules": dict(policy.given)})
+        said = {"lines": policy.lines, "rules": dict(policy.given), "notify": policy.notify}
+        given = given.model_copy(update=said)
     if journal is not None:
         given = given.model_copy(update={"journal_url": journal})
     raise typer.Exit(plane.serve(given))

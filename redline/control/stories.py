@@ -3,6 +3,7 @@
 import msgspec
 
 from alerts.firing import NEWS, SOURCE, AlertNews, SourceChanged
+from alerts.notify import POSITIONS
 from monitors.journal import Entry
 from redline.control import ladder_events
 from redline.control.ladder_events import MODE, ModeSet
@@ -37,7 +38,7 @@ def _told(entry: Entry) -> str | None:
         case kind if kind == SOURCE:
             changed = entry.read_as(SourceChanged)
             return f"the rules are evaluated by {changed.source} now, no more by {changed.before}"
-        case kind if kind == EVIDENCE_KIND:
+        case kind if kind in (EVIDENCE_KIND, POSITIONS):
             return None
         case _:
             return bytes(entry.body).decode()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from redline.control.plane import ControlPlane
 from redline.control.settings import ControlSettings
@@ -18,20 +19,20 @@ class Office:
     """A control plane over a simulated data plane, and whether it was deposed."""
 
     def __init__(
-        self, folder: Path, dataplane: SimDataPlane, port: int = 1, journal_url: str | None = None
+        self, folder: Path, dataplane: SimDataPlane, port: int = 1, **settings: Any
     ) -> None:
         self.deposed = 0
-        settings = ControlSettings(
+        made = ControlSettings(
             port=port,
             state_dir=folder,
-            journal_url=journal_url,
             runtime_url="http://127.0.0.1:1",
             token=TOKEN,
             prometheus=True,
             leader_ttl_s=TTL_S,
             tick_s=0.02,
+            **settings,
         )
-        self.plane = ControlPlane(settings, deposed=self._deposed)
+        self.plane = ControlPlane(made, deposed=self._deposed)
         self.plane._dataplane = dataplane
 
     def _deposed(self) -> None:
