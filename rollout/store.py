@@ -59,12 +59,9 @@ def save_state(
 ) -> None:
     """Journal a state before acting on it. Urgent ones, toward B, are kept where it cannot be."""
     write = ledger.write_or_keep if urgent else ledger.write
-    saved = SavedState(
-        state=state,
-        phase_s=phase_s,
-        canary=() if seen is None else seen.numbers(),
-        stable=() if seen is None else seen.baseline(),
-    )
+    saved = SavedState(state=state, phase_s=phase_s)
+    if seen is not None and seen.warm_from == state.warm_from:  # not of the rollout before
+        saved = msgspec.structs.replace(saved, canary=seen.numbers(), stable=seen.baseline())
     write(STATE_KIND, actor, saved)
 
 

@@ -10,6 +10,8 @@ from redline.control.ladder_events import MODE, ModeSet
 from rollout.rollback import KIND, Record, Stage, Step
 from rollout.store import EVIDENCE_KIND, STATE_KIND, SavedState
 
+_WORK = (Step.CUT_OVER, Step.DRAIN, Step.FLUSH, Step.VERIFY)  # of others the entry is all
+
 
 def story(entry: Entry) -> str | None:
     """One entry as a sentence; None for what only a restart needs.
@@ -56,7 +58,8 @@ def _step(record: Record) -> str | None:
         return None
     if record.stage is Stage.FAILED:
         return f"ROLLBACK_INCOMPLETE at {record.step}: {record.progress.failure}"
-    took = "" if record.took_s is None else f" in {_span(record.took_s)}"
+    took_s = record.took_s if record.step in _WORK else None
+    took = "" if took_s is None else f" in {_span(took_s)}"
     return f"{record.step} proved{took}{_proof(record)}"
 
 

@@ -89,8 +89,9 @@ async def test_a_rollback_is_told_with_its_figures_its_proofs_and_how_long_they_
         "      faults: breach; on A 20 of 23, on B 0 of 40; the line is"
     )
     assert "E " in lines[at + 1]
-    for step in ("cut_over", "drain", "flush", "verify", "quarantine", "done"):
+    for step in ("cut_over", "drain", "flush", "verify"):
         assert f" rollout    {step} proved in " in told
+    assert " rollout    quarantine proved: sha256:v2" in told
     assert "pool epoch 1 -> 2" in told
     assert told.count("faults: breach") == 1, "the same figures are not said again"
 
@@ -117,6 +118,7 @@ async def test_a_second_rollout_is_another_story(world: World, shown: Shown) -> 
     second = len(lines_of(world)) + 2
     await world.controller.clear_quarantine(world.status.quarantined[0], "bob")
     await world.start()
+    assert "on A 20" not in "\n".join(shown()), "figures of the one before"
     assert shown()[0].startswith(f"rollout {second}: v2 (a)")
     assert any("was cleared by hand" in line for line in shown(1))
     assert not any("was cleared by hand" in line for line in shown(second))
