@@ -306,7 +306,8 @@ def serve(settings: ControlSettings) -> int:
         nonlocal lost
         lost = server.should_exit = True
 
-    with socket.socket() as listening:
+    # With the protocol said, or asyncio leaves Nagle's algorithm on: 40 ms on every answer.
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         try:
             _bind(listening, settings)
             settings.state_dir.mkdir(parents=True, exist_ok=True)
