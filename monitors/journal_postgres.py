@@ -21,11 +21,14 @@ from monitors.journal_store import Db, JournalInDoubt, JournalUnwritable
 T = TypeVar("T")
 
 _CONNECT_S = 2  # the least that libpq takes
-_ANSWER_S = 2.0  # of one statement, by the clock here: a server that hangs ends none itself
+_WRITE_S = 2.0  # of one statement, by the clock here: a server that hangs ends none itself
+_READ_S = 10.0  # the same; a long journal is read whole, and no decision waits for that
 _PAUSE_S, _PAUSES = 0.2, 5.0  # before it is asked again: so many times what it kept us waiting
+_LONGEST_PAUSE_S = 10.0
+_BUSY = frozenset({"55P03", "57014"})  # no lock, or no end, in time
 _SESSION = """
 SET synchronous_commit = on;
-SET statement_timeout = '1500ms';
+SET statement_timeout = {statement_ms};
 SET lock_timeout = '1500ms';
 SET idle_in_transaction_session_timeout = '1s';
 """  # the last one lets no process that was stopped in mid-transaction keep the others out
@@ -68,7 +71,7 @@ class PostgresStore:
         except psycopg.ProgrammingError as err:
             raise JournalUnwritable(f"the journal's URL cannot be read: {err}") from err
         self._name = f"PostgreSQL {named.get('host', 'here')}/{named.get('dbname', '')}"
-        self._writer, self._reader = _Line(url), _Line(url)
+        self._writer, self._reader = _Line(url, _WRITE_S), _Line(url, _READ_S)
         with self._in_words(), self._writer.lock:
             _make_tables(self._writer.connected())
 
@@ -133,8 +136,9 @@ class PostgresStore:
 
 
 def _is_away(error: psycopg.Error) -> bool:
-    """Whether it was no answer, or that the server is going away."""
-    return error.sqlstate is None or error.sqlstate.startswith("57P")
+    """Whether it was no answer in time, or that the server is going away."""
+    state = error.sqlstate
+    return state is None or state in _BUSY or state.startswith("57P")
 
 
 def _line(error: Exception) -> str:
@@ -158,16 +162,18 @@ class _Patience:
 
     def failed(self, began: float, why: Exception) -> None:
         now = time.monotonic()
-        self._not_before = now + max(_PAUSE_S, _PAUSES * (now - began))
+        pause_s = min(_LONGEST_PAUSE_S, max(_PAUSE_S, _PAUSES * (now - began)))
+        self._not_before = now + pause_s
         self._why = _line(why)
 
 
 class _Line:
     """One connection and its lock: a thread's statements are whole before the next one's begin."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, answer_s: float) -> None:
         self.lock = threading.Lock()
         self._url = url
+        self._answer_s = answer_s
         self._connection: _Connection | None = None
 
     def connected(self) -> "_Connection":
@@ -176,7 +182,8 @@ class _Line:
             self._connection = _Connection.connect(
                 self._url, autocommit=True, connect_timeout=_CONNECT_S
             )
-            _run(self._connection, _SESSION)
+            self._connection.answer_s = self._answer_s
+            _run(self._connection, _SESSION.format(statement_ms=round(750 * self._answer_s)))
         return self._connection
 
     def first(self, query: str, values: Sequence[object] = ()) -> psycopg.Cursor[Any]:
@@ -205,11 +212,13 @@ class _Line:
 
 
 class _Connection(psycopg.Connection[tuple[Any, ...]]):
-    """Waits for no answer longer than `_ANSWER_S`: the server may be stopped, or out of reach."""
+    """Waits for no answer longer than `answer_s`: the server may be stopped, or out of reach."""
+
+    answer_s = _WRITE_S
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         try:
-            return super().wait(gen, interval, _ANSWER_S if timeout is None else timeout)
+            return super().wait(gen, interval, self.answer_s if timeout is None else timeout)
         except psycopg.OperationalError:
             if self.pgconn.transaction_status is TransactionStatus.ACTIVE:
                 self.close()  # what it would answer later is no answer to anything

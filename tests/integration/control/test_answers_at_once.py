@@ -24,6 +24,7 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.extend(each.proto for each in sockets)
 
     monkeypatch.setattr(uvicorn.Server, "run", run)
+    monkeypatch.setattr("monitors.logs.configure", lambda *_: None)  # the log is pytest's
     return found
 
 
