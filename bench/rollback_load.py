@@ -46,6 +46,7 @@ SLOW_S = 1.1  # a step of a slow A
 PROMPTS, SESSIONS = 12, 100_000
 MISSING = f"@miss:{VERSIONS[A]}"
 PATIENCE_S = 60.0
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,21 @@ class Load:
 
 @dataclass
 class Stand:
-    """A gateway and a control plane that run, and what the evidence log said so far."""
+    """A gateway and a control plane that run, and what the evidence log said so far. `lags`: how
+    much later than asked this process itself was woken, seconds: what the machine adds to a step.
+    """
 
     gateway: httpx.AsyncClient
     control: httpx.AsyncClient
     evidence: list[Evidence] = field(default_factory=list[Evidence])
+    lags: list[float] = field(default_factory=list[float])
+
+    async def watch_the_machine(self) -> None:
+        """For ever."""
+        while True:
+            due = time.monotonic() + _LOOK_S
+            await asyncio.sleep(_LOOK_S)
+            self.lags.append(time.monotonic() - due)
 
     async def read_evidence(self) -> None:
         """For ever."""
@@ -261,12 +272,16 @@ async def standing(folder: Path) -> AsyncIterator[Stand]:
             async with asyncio.timeout(PATIENCE_S):
                 while not await _both_ready(to_gateway):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
-            reading = asyncio.create_task(stand.read_evidence())
+            beside = [
+                asyncio.create_task(work())
+                for work in (stand.read_evidence, stand.watch_the_machine)
+            ]
             try:
                 yield stand
             finally:
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
     except BaseException:
         print((folder / "log").read_text(errors="replace")[-4_000:], file=sys.stderr)
         raise

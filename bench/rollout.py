@@ -50,6 +50,8 @@ async def _figures(many: int, idle: int) -> list[Figure]:
         _quantile("the same, A idle: p99", TO_B_S, [r.on_stable - r.breach for r in alone], ""),
         _quantile("breach in evidence to verified flush, A idle: p99", TO_PROOF_S,
                   [each.verified - each.breach for each in alone], "none verifies"),
+        _quantile("how late the machine itself woke this process meanwhile: p99", None,
+                  stand.lags, "a step to B has about six such waits"),
         Figure("requests started on A after the acknowledgement", late, "", 0,
                f"of {asked:,} sent; {len(rolled)} random rollbacks under load: {causes}; "
                f"{streams} with streams of A in flight"),
@@ -86,7 +88,7 @@ async def of_an_idle_a(stand: Stand, load: Load, many: int) -> list[Rolled]:
         await asyncio.gather(client, return_exceptions=True)
 
 
-def _quantile(bar: str, most_s: float, taken: Sequence[float], peer: str) -> Figure:
+def _quantile(bar: str, most_s: float | None, taken: Sequence[float], peer: str) -> Figure:
     """The p99, with the 95 % percentile interval of it."""
     rng = np.random.default_rng(3)
     drawn = [_p99(rng.choice(taken, len(taken)).tolist()) for _ in range(2_000)]
