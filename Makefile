@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.bench-installed
-BENCHES := alerts detectors kv loop monitors quality rollout_verdicts traces
+BENCHES := alerts detectors kv loop monitors quality rollout rollout_verdicts traces
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
@@ -33,11 +33,11 @@ clip: setup ## write clip.mp4, four seconds of coloured shapes and telephone ton
 	@$(BIN)/python -m tests.support.task_clips clip.mp4
 
 test: setup ## unit, integration and end-to-end tests
-	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng
+	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng postgresql:pg_ctlcluster
 	@$(BIN)/pytest -m 'not slow' tests
 
 test-slow: setup ## fuzzing, soaks, many rollbacks
-	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng
+	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng postgresql:pg_ctlcluster
 	@$(BIN)/pytest -m slow --timeout 1500 tests
 
 check: setup ## format, lint, types, import contracts

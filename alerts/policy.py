@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from alerts.maintenance import Window
 from alerts.names import AlertName
+from alerts.notify import Receiver, repeated
 from alerts.promql import duration
 from alerts.rule import Rule
 from alerts.rule_text import MachineryText, RuleText, Wrong, resolve
@@ -26,7 +27,7 @@ _FIXED = ("table", "action", "milestone")
 # The machinery's alerts that may be left out. Those that say that nothing is watched, that an
 # action failed, or that the heart stopped may not: no data is not good news.
 DISPENSABLE = frozenset({AlertName.NO_TRAFFIC, AlertName.ERROR_BUDGET_BURN})
-_PARTS = ("rules", "maintenance")  # of a redline.yaml, beside the figures
+_PARTS = ("rules", "maintenance", "notify")  # of a redline.yaml, beside the figures
 
 M = TypeVar("M", bound=BaseModel)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -44,6 +45,7 @@ class Policy:
     rules: tuple[Rule, ...]  # those that are enabled
     machinery: Mapping[str, MachineryText] = field(default_factory=dict[str, MachineryText])
     maintenance: tuple[Window, ...] = ()
+    notify: tuple[Receiver, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def rule(self, name: str) -> Rule | None:
@@ -69,12 +71,13 @@ def make(
     lines: RedLines,
     rules: object = _NOTHING,
     maintenance: object = (),
+    notify: object = (),
     *,
     where: str = "the policy",
 ) -> Policy:
-    """The policy at these red lines; `rules` and `maintenance` as a `redline.yaml` has them.
+    """The policy at these red lines; its other parts as a `redline.yaml` has them.
 
-    Raises `PolicyError` naming every rule and window that cannot be used.
+    Raises `PolicyError` naming every rule, window and receiver that cannot be used.
     """
     wrong: list[str] = []
     given = _mapping(rules, wrong)
@@ -88,10 +91,12 @@ def make(
         for name in (*_shipped(), *(given.keys() - _shipped().keys() - _machinery_names()))
         if (rule := _rule(name, given.get(name, _NOTHING), lines, wrong)) is not None
     ]
-    windows = _windows(maintenance, wrong)
+    windows = _listed(Window, "maintenance", "{days: [sunday], ...}", maintenance, wrong)
+    receivers = _listed(Receiver, "notify", "{name: on-call, ...}", notify, wrong)
+    wrong.extend(f"  notify: {name} is there twice" for name in repeated(receivers))
     if wrong:
         raise PolicyError(f"{where}: please mend these keys\n" + "\n".join(wrong))
-    return Policy(lines, tuple(made), machinery, windows, dict(given))
+    return Policy(lines, tuple(made), machinery, windows, receivers, dict(given))
 
 
 @cache
@@ -240,17 +245,19 @@ def _complaint(name: str, where: str, what: str) -> str:
     return f"  rules.{name}{'.' if where else ''}{where}: {what}"
 
 
-def _windows(given: object, wrong: list[str]) -> tuple[Window, ...]:
+def _listed(
+    model: type[M], part: str, example: str, given: object, wrong: list[str]
+) -> tuple[M, ...]:
+    """Those of a list that can be used."""
     if not isinstance(given, Sequence) or isinstance(given, str):
-        wrong.append("  maintenance: write a list of windows, as `- {days: [sunday], ...}`")
+        wrong.append(f"  {part}: write a list, as `- {example}`")
         return ()
-    windows: list[Window] = []
+    made: list[M] = []
     for place, each in enumerate(cast("Sequence[object]", given)):
         try:
-            windows.append(Window.model_validate(each))
+            made.append(model.model_validate(each))
         except ValidationError as err:
             wrong.extend(
-                f"  maintenance.{_place((place, *e['loc']))}: {_words(e['msg'])}"
-                for e in err.errors()
+                f"  {part}.{_place((place, *e['loc']))}: {_words(e['msg'])}" for e in err.errors()
             )
-    return tuple(windows)
+    return tuple(made)

@@ -267,6 +267,11 @@ WEBHOOKS = Metric(
     "redline_control_webhook_alerts_total", Kind.COUNTER,
     "Alerts received from Alertmanager.", (Label.RESULT,),
 )  # fmt: skip
+NOTICES = Metric(
+    "redline_control_notices_total", Kind.COUNTER,
+    "Notices of rollouts: taken by a receiver, to be repeated, or given up (refused).",
+    (Label.RESULT,),
+)  # fmt: skip
 TRANSITIONS = Metric(
     "redline_control_transitions_total", Kind.COUNTER, "Ladder moves.", (_V, Label.PART)
 )
@@ -304,7 +309,7 @@ DATA_PLANE: tuple[Metric, ...] = (
     SPEECH_SECONDS, UNDERRUN_SECONDS, TRACE_SPANS_DROPPED,
 )  # fmt: skip
 CONTROL_PLANE: tuple[Metric, ...] = (
-    LEADER_EPOCH, WEBHOOKS, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,
+    LEADER_EPOCH, WEBHOOKS, NOTICES, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,
     JOURNAL_WRITABLE, HEARTBEAT_AGE, RULES_EMBEDDED,
 )  # fmt: skip
 ALL: tuple[Metric, ...] = DATA_PLANE + CONTROL_PLANE

@@ -1,63 +1,48 @@
 """The journal: every decision of the control plane, durable before it acts; and who leads.
 
-One SQLite file (WAL, synchronous=FULL). Entries are only ever appended: triggers refuse the
-rest, and a leader that has been superseded is refused too. Beside them lies what a successor must
-know and what is no decision: of each such thing the newest alone. Safe to call from threads.
+In a SQLite file, or in PostgreSQL where control planes of several machines share it. Entries are
+only ever appended: triggers refuse the rest, and a leader that has been superseded is refused too.
+Beside them lies what a successor must know and what is no decision: of each such thing the newest
+alone. Safe to call from several threads.
 """
 
-import fcntl
-import os
-import sqlite3
-import threading
+import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from monitors.contract import Epoch, Wire
+from monitors.journal_sqlite import SqliteStore
+from monitors.journal_store import Db, JournalInDoubt, Store
+from monitors.journal_store import JournalUnwritable as JournalUnwritable
 
 T = TypeVar("T")
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    wall REAL NOT NULL,
-    leader_epoch INTEGER NOT NULL,
-    actor TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    body TEXT NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (kind, id);
-CREATE TRIGGER IF NOT EXISTS entries_never_change BEFORE UPDATE ON entries
-BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-CREATE TRIGGER IF NOT EXISTS entries_never_go BEFORE DELETE ON entries
-BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-CREATE TABLE IF NOT EXISTS memories (
-    name TEXT PRIMARY KEY,
-    body TEXT NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS lease (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    epoch INTEGER NOT NULL,
-    holder TEXT,
-    renewed_wall REAL NOT NULL,
-    ttl_s REAL NOT NULL
-) STRICT;
-INSERT OR IGNORE INTO lease VALUES (1, 0, NULL, 0.0, 0.0);
-"""
 _NEWEST_EPOCH = """
-SELECT max(epoch, coalesce((SELECT leader_epoch FROM entries ORDER BY id DESC LIMIT 1), 0))
-FROM lease
+SELECT max(epoch) FROM (
+    SELECT epoch FROM lease
+    UNION ALL
+    SELECT * FROM (SELECT leader_epoch FROM entries ORDER BY id DESC LIMIT 1) AS newest
+) AS leaders
+"""
+_INSERT = """
+INSERT INTO entries (id, wall, leader_epoch, actor, kind, body)
+SELECT coalesce(max(id), 0) + 1, ?, ?, ?, ?, ? FROM entries RETURNING id
+"""
+_SAME = """
+SELECT id FROM entries WHERE wall = ? AND leader_epoch = ? AND actor = ? AND kind = ? AND body = ?
 """
 _COLUMNS = "id, wall, leader_epoch, actor, kind, body"
-_ALL = -1  # a LIMIT below 0 is none
+_FILE = "sqlite:///"
+_SERVER = re.compile(r"postgres(ql)?(\+psycopg)?://")
 
 
-class JournalUnwritable(RuntimeError):
-    """The file cannot be written; what is in it is untouched. The message says what to do."""
+class JournalUrlError(ValueError):
+    """A URL of no store there is; the message says which there are, and shows no password."""
 
 
 class StaleLeader(RuntimeError):
@@ -80,36 +65,40 @@ class Entry(Wire, frozen=True):
 
 
 class Journal:
-    """Append and read entries. Raises `JournalUnwritable` where the file cannot be opened."""
+    """Append and read entries. `where`: as `open_store` takes it, with the same errors."""
 
-    def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
-        self._file = _File(path)
+    def __init__(self, where: Path | str, wall: Callable[[], float] = time.time) -> None:
+        self._store = open_store(where)
         self._wall = wall
+        self._doubtful: dict[tuple[object, ...], float] = {}  # when each was tried, by the rest
 
     def append(
         self, kind: str, actor: str, body: Wire | Mapping[str, object], leader_epoch: int
     ) -> Entry:
-        """Write one entry; it is on disk when this returns.
+        """Write one entry; it is durable when this returns.
 
-        Raises `StaleLeader` when `leader_epoch` is older than the newest one in the file, and
-        `JournalUnwritable` when the disk is full, read-only or broken.
+        Raises `StaleLeader` when `leader_epoch` is older than the newest one there, and
+        `JournalUnwritable` when the disk is full, read-only or broken, or the server is away. One
+        that was written all the same, but not acknowledged, is not written twice by trying again.
         """
         text = msgspec.json.encode(body).decode()
-        row = (self._wall(), leader_epoch, actor, kind, text)
-        with self._leading(leader_epoch) as db:
-            cursor = db.execute(
-                "INSERT INTO entries (wall, leader_epoch, actor, kind, body)"
-                " VALUES (?, ?, ?, ?, ?) RETURNING id",
-                row,
-            )
-            entry_id: int = cursor.fetchone()[0]
+        said = (leader_epoch, actor, kind, text)
+        row = (self._doubtful.get(said) or self._wall(), *said)
+        try:
+            with self._leading(leader_epoch) as db:
+                found = db.execute(_SAME, row).fetchone() if said in self._doubtful else None
+                entry_id: int = (found or db.execute(_INSERT, row).fetchone())[0]
+        except JournalInDoubt:
+            self._doubtful[said] = row[0]
+            raise
+        self._doubtful.pop(said, None)
         return _entry((entry_id, *row))
 
     def remember(self, name: str, body: Wire, leader_epoch: int) -> None:
         """Keep `body` under a name, in place of what was kept there. Raises as `append` does."""
         with self._leading(leader_epoch) as db:
             db.execute(
-                "INSERT INTO memories VALUES (?, ?)"
+                "INSERT INTO memories (name, body) VALUES (?, ?)"
                 " ON CONFLICT (name) DO UPDATE SET body = excluded.body",
                 (name, msgspec.json.encode(body).decode()),
             )
@@ -117,7 +106,7 @@ class Journal:
     def remembered(self, name: str, body_type: type[T]) -> T | None:
         """What is kept under a name; None: nothing is. Raises `msgspec.ValidationError` when it is
         no `body_type`."""
-        rows = self._file.rows("SELECT body FROM memories WHERE name = ?", (name,))
+        rows = self._store.rows("SELECT body FROM memories WHERE name = ?", (name,))
         return msgspec.json.decode(rows[0][0], type=body_type) if rows else None
 
     def read(
@@ -127,40 +116,38 @@ class Journal:
 
         `kinds` None is every kind; an empty collection is none.
         """
-        where, values = "", list[object]()
-        if kinds is not None:
-            where = f" AND kind IN ({', '.join('?' * len(kinds))})"
-            values = list(kinds)
-        query = f"SELECT {_COLUMNS} FROM entries WHERE id > ?{where} ORDER BY id LIMIT ?"
-        most = _ALL if limit is None else limit
-        return [_entry(row) for row in self._file.rows(query, (after, *values, most))]
+        if kinds is not None and not kinds:
+            return []
+        among = "" if kinds is None else f" AND kind IN ({_marks(kinds)})"
+        most = "" if limit is None else " LIMIT ?"
+        values = (after, *(kinds or ()), *(() if limit is None else (limit,)))
+        query = f"SELECT {_COLUMNS} FROM entries WHERE id > ?{among} ORDER BY id{most}"
+        return [_entry(row) for row in self._store.rows(query, values)]
 
     def newest(self, limit: int, without: Collection[str] = ()) -> list[Entry]:
         """The last `limit` entries, oldest first, but for those of the kinds `without`."""
-        query = (
-            f"SELECT {_COLUMNS} FROM entries WHERE kind NOT IN ({', '.join('?' * len(without))})"
-            " ORDER BY id DESC LIMIT ?"
-        )
-        return [_entry(row) for row in reversed(self._file.rows(query, (*without, limit)))]
+        where = f" WHERE kind NOT IN ({_marks(without)})" if without else ""
+        query = f"SELECT {_COLUMNS} FROM entries{where} ORDER BY id DESC LIMIT ?"
+        return [_entry(row) for row in reversed(self._store.rows(query, (*without, limit)))]
 
     def last(self, kind: str) -> Entry | None:
         """The newest entry of a kind; None when there is none."""
         query = f"SELECT {_COLUMNS} FROM entries WHERE kind = ? ORDER BY id DESC LIMIT 1"
-        rows = self._file.rows(query, (kind,))
+        rows = self._store.rows(query, (kind,))
         return _entry(rows[0]) if rows else None
 
     def newest_epoch(self) -> int:
-        """The newest leader epoch in the file; 0 before the first leader."""
-        return self._file.rows(_NEWEST_EPOCH)[0][0]
+        """The newest leader epoch in it; 0 before the first leader."""
+        return self._store.rows(_NEWEST_EPOCH)[0][0]
 
     def close(self) -> None:
-        """Close the file; a closed journal is not used again."""
-        self._file.close()
+        """A closed journal is not used again."""
+        self._store.close()
 
     @contextmanager
-    def _leading(self, leader_epoch: int) -> Generator[sqlite3.Connection]:
+    def _leading(self, leader_epoch: int) -> Generator[Db]:
         """A transaction of the newest leader's. Raises `StaleLeader` for any other's."""
-        with self._file.transaction() as db:
+        with self._store.transaction() as db:
             newest: int = db.execute(_NEWEST_EPOCH).fetchone()[0]
             if leader_epoch < newest:
                 raise StaleLeader(f"leader epoch {leader_epoch} is over: {newest} leads now")
@@ -168,20 +155,25 @@ class Journal:
 
 
 class LeaderLease:
-    """Who leads, in the journal's file. Every leadership has an epoch of its own.
+    """Who leads, beside the journal. Every leadership has an epoch of its own.
 
     The calendar clock only decides when a silent holder may be replaced. Each take-over raises
     the epoch inside one transaction, so however clocks jump no epoch ever has two leaders, and
     the older one's writes are refused (`StaleLeader`, and the data planes' own check).
     `holder` must name one process at a time: its next acquire replaces it without waiting.
+    `wall` None: the store's clock, so that machines whose clocks differ agree.
     """
 
     def __init__(
-        self, path: Path, holder: str, ttl_s: float, wall: Callable[[], float] = time.time
+        self,
+        where: Path | str,
+        holder: str,
+        ttl_s: float,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         if not holder or ttl_s <= 0.0:
             raise ValueError("a leader lease needs a holder's name and a ttl_s above 0")
-        self._file = _File(path)
+        self._store = open_store(where)
         self._holder = holder
         self._ttl_s = ttl_s
         self._wall = wall
@@ -190,15 +182,15 @@ class LeaderLease:
     def acquire(self, above: int = 0) -> int | None:
         """Lead under a new epoch, or None while another live holder leads.
 
-        The epoch is larger than any in the file, and than `above`: a data plane remembers leaders
-        that a journal which was lost or restored does not. A lease renewed "in the future" is as
-        dead as one not renewed for its `ttl_s`: the clock was set back.
+        The epoch is larger than any in the journal, and than `above`: a data plane remembers
+        leaders that a journal which was lost or restored does not. A lease renewed "in the
+        future" is as dead as one not renewed for its `ttl_s`: the clock was set back.
         """
-        with self._file.transaction() as db:
+        with self._store.transaction() as db:
             holder, renewed, ttl_s = db.execute(
                 "SELECT holder, renewed_wall, ttl_s FROM lease"
             ).fetchone()
-            now = self._wall()
+            now = self._now(db)
             if holder not in (None, self._holder) and abs(now - renewed) < ttl_s:
                 return None
             epoch: int = max(above, db.execute(_NEWEST_EPOCH).fetchone()[0]) + 1
@@ -211,95 +203,65 @@ class LeaderLease:
 
     def renew(self) -> bool:
         """Stay leader for another `ttl_s`; False when the lease is another's by now."""
-        kept = self._update("renewed_wall = ?", self._wall())
+        kept = self._update("renewed_wall = ?", self._now)
         if not kept:
             self._epoch = None
         return kept
 
     def is_held(self) -> bool:
-        """Whether nobody has taken over, by what the file says; for a disk that takes no write."""
-        rows = self._file.rows("SELECT epoch, holder FROM lease")
+        """Whether nobody has taken over, read without writing: for a disk that takes no write.
+
+        Raises `JournalUnwritable` where nobody can tell.
+        """
+        rows = self._store.rows("SELECT epoch, holder FROM lease")
         return rows == [(self._epoch, self._holder)]
 
     def release(self) -> None:
         """Step down at once, if still leader; the epoch stays used up."""
-        self._update("holder = ?", None)
+        self._update("holder = ?", lambda _: None)
         self._epoch = None
 
     def close(self) -> None:
-        """Close the file without stepping down."""
-        self._file.close()
+        """Without stepping down."""
+        self._store.close()
 
-    def _update(self, assignment: str, value: object) -> bool:
+    def _now(self, db: Db) -> float:
+        return self._store.wall(db) if self._wall is None else self._wall()
+
+    def _update(self, assignment: str, value: Callable[[Db], object]) -> bool:
         if self._epoch is None:
             return False
-        with self._file.transaction() as db:
+        with self._store.transaction() as db:
             changed = db.execute(
                 f"UPDATE lease SET {assignment} WHERE epoch = ? AND holder = ?",
-                (value, self._epoch, self._holder),
+                (value(db), self._epoch, self._holder),
             )
             return changed.rowcount == 1
 
 
-class _File:
-    """A connection to write, with a lock: a thread's transaction is whole before the next one's
-    starts. Another one to read, so that a long read makes no decision wait for it."""
+def open_store(where: Path | str) -> Store:
+    """The store of a SQLite file, or of a URL as SQLAlchemy writes them: `sqlite:///FILE`,
+    `postgresql://USER:PASSWORD@HOST/DATABASE`.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock, self._reading = threading.Lock(), threading.Lock()
-        with self._in_words(), _alone_in(path.parent):
-            self._db = _connect(path)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-            self._reader = _connect(path)
+    Raises `JournalUnwritable` where it cannot be opened and `JournalUrlError` for other URLs.
+    """
+    if isinstance(where, Path):
+        return SqliteStore(where)
+    if where.startswith(_FILE):
+        return SqliteStore(Path(where.removeprefix(_FILE)))
+    if _SERVER.match(where) is None:
+        scheme = where.partition("://")[0] if "://" in where else "none"
+        raise JournalUrlError(
+            f"the journal's URL has the scheme {scheme!r}: give {_FILE}FILE, or "
+            "postgresql://USER:PASSWORD@HOST/DATABASE"
+        )
+    from monitors.journal_postgres import PostgresStore  # most have no need of its driver
 
-    @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection]:
-        """All of the block's writes, or none; on disk when it ends."""
-        with self._lock, self._in_words():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            finally:
-                if self._db.in_transaction:  # it failed, and SQLite has not undone it already
-                    self._db.execute("ROLLBACK")
-
-    def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
-        with self._reading:
-            return self._reader.execute(query, values).fetchall()
-
-    def close(self) -> None:
-        with self._lock, self._reading:
-            self._reader.close()
-            self._db.close()
-
-    @contextmanager
-    def _in_words(self) -> Generator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as err:
-            raise JournalUnwritable(
-                f"{self._path}: the journal cannot be written ({err}). Nothing in it is lost: free"
-                " disk space or make the file and its folder writable, then try again."
-            ) from err
+    return PostgresStore(_SERVER.sub("postgresql://", where, count=1))
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Generator[None]:
-    """One opener at a time: switching a new file to WAL fails at once where others are at it."""
-    guard = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(guard)
+def _marks(values: Collection[str]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _entry(row: tuple[int, float, int, str, str, str]) -> Entry:

@@ -17,6 +17,7 @@ from redline import (
     inject,
     ladder,
     maintenance,
+    notify,
     voices,
 )
 from redline.drills import command as drill
@@ -48,6 +49,7 @@ app.command("drill")(drill.command)
 app.command("voices")(voices.command)
 app.command("generate")(generate.command)
 app.command("maintenance")(maintenance.command)
+app.command("notify")(notify.command)
 
 
 @app.command()
@@ -144,6 +146,14 @@ def runtime(
 def control(
     settings: Annotated[Path, typer.Option("--settings", help="ControlSettings as JSON.")],
     lines: LinesFile = None,
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            help="postgresql://USER:PASSWORD@HOST/DATABASE for control planes of several machines; "
+            "by itself a SQLite file in the state folder.",
+            envvar="REDLINE_JOURNAL_URL",
+        ),
+    ] = None,
 ) -> None:
     """Run the control plane alone: alert receiver, ladder, rollout, journal, status page."""
     from pydantic import ValidationError
@@ -157,7 +167,10 @@ def control(
         _fail(f"{settings}: {err}", 2)
     if lines is not None:
         policy = _policy(lines, given.lines)
-        given = given.model_copy(update={"lines": policy.lines, "rules": dict(policy.given)})
+        said = {"lines": policy.lines, "rules": dict(policy.given), "notify": policy.notify}
+        given = given.model_copy(update=said)
+    if journal is not None:
+        given = given.model_copy(update={"journal_url": journal})
     raise typer.Exit(plane.serve(given))
 
 
@@ -351,13 +364,19 @@ def rollout_clear(
 
 @rollout_app.command("log")
 def rollout_log(
+    number: Annotated[
+        int | None, typer.Argument(help="One rollout, by the number at its head.")
+    ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Every rollout, and what is between them.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     state_dir: StateDir = STATE_DIR,
 ) -> None:
-    """The journal: what was decided, by whom, on which evidence."""
-    from redline.operate import show_journal
+    """The story of the last rollout: what was decided, by whom, when, and what was seen then."""
+    from redline.rollout_log import show_log
 
-    _operate(lambda stack: show_journal(stack, as_json), state_dir)
+    _operate(lambda stack: show_log(stack, number, whole=all_, as_json=as_json), state_dir)
 
 
 def _verb(verb: str, actor: str, state_dir: Path, argument: str = "") -> None:

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -13,7 +12,6 @@ from monitors.contract import Observed
 from redline.client import ask
 from redline.control.api import (
     ControlStatus,
-    JournalLine,
     StartAnswer,
     StartOrder,
     VerbOrder,
@@ -199,21 +197,6 @@ def command(stack: Stack, verb: str, actor: str, argument: str) -> None:
     url = f"{stack.control_url}/api/{room}{verb}"
     status = ask(stack, "POST", url, RolloutStatus, order, timeout_s=60.0)
     _print_rollout(Console(), status)
-
-
-def show_journal(stack: Stack, as_json: bool) -> None:
-    """The journal, oldest first."""
-    url = f"{stack.control_url}/api/journal?told={str(not as_json).lower()}"
-    console = Console()
-    for line in ask(stack, "GET", url, list[JournalLine]):
-        if as_json:
-            console.out(msgspec.json.encode(line).decode(), highlight=False)
-        elif line.story is not None:
-            when = datetime.fromtimestamp(line.wall).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-            console.print(
-                f"[dim]{when}[/] {escape(line.actor):12s} {line.kind:14s} {escape(line.story)}",
-                soft_wrap=True,
-            )
 
 
 def _status(stack: Stack) -> ControlStatus:

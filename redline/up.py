@@ -187,6 +187,7 @@ def plan_children(
         prometheus=prometheus,
         lines=policy.lines,
         rules=dict(policy.given),
+        notify=policy.notify,
     )
     for folder in ("runtime", "control", "logs"):
         (state / folder).mkdir(parents=True, exist_ok=True)

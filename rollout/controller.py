@@ -315,7 +315,8 @@ class RolloutController:
         """Journal a state, then be in it."""
         here = (state.phase, state.weight) == (self._state.phase, self._state.weight)
         entered = self._entered if here else self._clock()
-        store.save_state(self._ledger, state, self._clock() - entered, actor, urgent=urgent)
+        phase_s = self._clock() - entered
+        store.save_state(self._ledger, state, phase_s, actor, urgent=urgent, seen=self._fold)
         if state.order is not None and state.order != self._state.order:
             self._progress, self._failures = Progress(order=state.order), 0
         self._be(state, entered)
@@ -374,7 +375,7 @@ class RolloutController:
             return
         self._rolling = True
         try:
-            run = Rollback(self._progress, self._plane, self._ledger, self._told)
+            run = Rollback(self._progress, self._plane, self._ledger, self._told, self._clock)
             done = await run.run()
             self._enter(phases.settled(self._state, done), store.ACTOR, urgent=True)
         except Incomplete as err:

@@ -5,6 +5,7 @@ that was not proved. "Rolled back" is said when the data plane acknowledged the 
 probe found the flushed pool empty: engines are known to lie about flushes, so they are not asked.
 """
 
+import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
@@ -96,11 +97,13 @@ class Progress(Wire, frozen=True):
 
 
 class Record(Wire, frozen=True):
-    """One journal entry: a step begun, proved or failed, and the progress it left."""
+    """One journal entry: a step begun, proved or failed, and the progress it left. `took_s`: this
+    attempt at it, until then; an entry may be written later than what it tells of."""
 
     step: Step
     stage: Stage
     progress: Progress
+    took_s: float | None = None
 
 
 class Incomplete(RuntimeError):
@@ -120,7 +123,8 @@ def resume(ledger: Ledger, order: RollbackOrder) -> Progress:
 
 
 class Rollback:
-    """Runs one rollback's steps from wherever `progress` stands. `told` hears of each advance."""
+    """Runs one rollback's steps from wherever `progress` stands. `told` hears of each advance.
+    `clock`: monotonic seconds."""
 
     def __init__(
         self,
@@ -128,11 +132,14 @@ class Rollback:
         plane: DataPlane,
         ledger: Ledger,
         told: Callable[[Progress], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.progress = progress
         self._plane = plane
         self._ledger = ledger
         self._told = told
+        self._clock = clock
+        self._began: float | None = None  # this attempt at this step
         self._do: dict[Step, Callable[[], Awaitable[Progress]]] = {
             Step.INTENT: self._entry_is_enough,
             Step.CUT_OVER: self._cut_over,
@@ -146,7 +153,9 @@ class Rollback:
     async def run(self) -> Progress:
         """All steps that are left. Raises `Incomplete` at the first that cannot be proved."""
         while (step := self.progress.next_step) is not None:
+            self._began = None
             self._record(step, Stage.BEGUN, self.progress)
+            self._began = self._clock()
             try:
                 proof = await self._do[step]()
             except (DataPlaneError, Incomplete) as err:
@@ -160,7 +169,8 @@ class Rollback:
 
     def _record(self, step: Step, stage: Stage, progress: Progress) -> None:
         self.progress = progress
-        record = Record(step=step, stage=stage, progress=progress)
+        took_s = None if self._began is None else self._clock() - self._began
+        record = Record(step=step, stage=stage, progress=progress, took_s=took_s)
         self._ledger.write_or_keep(KIND, _ACTOR, record)
         self._told(progress)
 

@@ -11,6 +11,7 @@ from rollout.fold import EvidenceFold, FoldState
 from rollout.ledger import Ledger
 from rollout.phases import RolloutState
 from rollout.rollback import Progress
+from rollout.sequential import Numbers
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +21,13 @@ ACTOR = "rollout"  # of what the controller does by itself
 
 
 class SavedState(Wire, frozen=True):
-    """A state as journalled, with the time already spent in its phase."""
+    """A state as journalled, with the time already spent in its phase. `canary`, `stable`: what
+    the evidence said of A and of B when it was decided, for people; a restart needs none of it."""
 
     state: RolloutState
     phase_s: float
+    canary: tuple[Numbers, ...] = ()
+    stable: tuple[Numbers, ...] = ()
 
 
 class SavedEvidence(Wire, frozen=True):
@@ -45,11 +49,20 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def save_state(
-    ledger: Ledger, state: RolloutState, phase_s: float, actor: str, *, urgent: bool
+    ledger: Ledger,
+    state: RolloutState,
+    phase_s: float,
+    actor: str,
+    *,
+    urgent: bool,
+    seen: EvidenceFold | None = None,
 ) -> None:
     """Journal a state before acting on it. Urgent ones, toward B, are kept where it cannot be."""
     write = ledger.write_or_keep if urgent else ledger.write
-    write(STATE_KIND, actor, SavedState(state=state, phase_s=phase_s))
+    saved = SavedState(state=state, phase_s=phase_s)
+    if seen is not None and seen.warm_from == state.warm_from:  # not of the rollout before
+        saved = msgspec.structs.replace(saved, canary=seen.numbers(), stable=seen.baseline())
+    write(STATE_KIND, actor, saved)
 
 
 def save_evidence(ledger: Ledger, cursor: Cursor, fold: EvidenceFold, phase_s: float) -> None:

@@ -169,7 +169,8 @@ class _Server(uvicorn.Server):
 def serve(settings: RuntimeSettings, *, worker: Sequence[str] = WORKER) -> int:
     """Run until SIGTERM or SIGINT; the exit code. 2: it could not start, and said why."""
     logs.configure(sys.stderr)
-    listener = socket.socket()
+    # With the protocol said, or asyncio leaves Nagle's algorithm on: 40 ms on every answer.
+    listener = socket.socket(proto=socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     with listener:
         try:

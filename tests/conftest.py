@@ -4,8 +4,12 @@ import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.support.postgres import Cluster
 
 
 def pytest_collection_finish() -> None:
@@ -67,3 +71,15 @@ def tiny_checkpoint(shipped_checkpoint: Path, tmp_path_factory: pytest.TempPathF
 
     folder = tmp_path_factory.mktemp("checkpoints") / "tiny"
     return endless(shipped_checkpoint, folder, "tiny-test-1")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> "Iterator[Cluster]":
+    """A real PostgreSQL, started once per run. A test that stops it starts it again."""
+    from tests.support.postgres import MISSING, programs, running_cluster
+
+    found = programs()
+    if found is None:
+        pytest.skip(MISSING)
+    with running_cluster(found) as cluster:
+        yield cluster

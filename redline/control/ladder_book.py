@@ -59,7 +59,7 @@ def recall(
     journal: Journal, versions: Collection[str], now: float, lines: RedLines
 ) -> dict[str, Book]:
     """The books of these versions as the journal has them. It reads all of it, which takes a while:
-    nothing for an event loop. Raises `sqlite3.Error` where the file cannot be read."""
+    nothing for an event loop. Raises `JournalUnwritable` where it cannot be read."""
     books = {
         version: Book(rebuild(version, (), now, lines.ladder), History()) for version in versions
     }

@@ -6,7 +6,6 @@ lost order or a restart of either plane is mended by the next tick.
 
 import asyncio
 import logging
-import sqlite3
 import time
 import zlib
 from collections.abc import Callable
@@ -158,7 +157,7 @@ class LadderKeeper:
                     self._books |= await asyncio.to_thread(
                         recall, self._journal, missing, self._now(), self._lines
                     )
-                except sqlite3.Error as err:
+                except JournalUnwritable as err:
                     log.error("the journal cannot be read: %s", err)
             if not self._ledger.behind:
                 kept = set(shown.values())

@@ -17,10 +17,11 @@ from monitors.cardinality import OPEN
 from monitors.exposition import Exposition
 from monitors.journal import Journal, JournalUnwritable, LeaderLease, StaleLeader
 from monitors.labels import Action, Phase
-from monitors.metric import Label
+from monitors.metric import CLOSED, Label
 from redline.control.alert_watch import AlertWatch
 from redline.control.api import ControlStatus, level_words
 from redline.control.ladder_keeper import LadderKeeper
+from redline.control.notifier import Notifier
 from redline.control.rounds import Rounds, TableReader
 from redline.control.settings import ControlSettings
 from rollout.commands import CommandRefused
@@ -37,17 +38,17 @@ log = logging.getLogger(__name__)
 class ControlPlane:
     """`run` until cancelled. While another process holds the lease this one only answers.
 
-    Raises `JournalUnwritable` where the journal cannot be opened.
+    Raises `JournalUnwritable` where the journal cannot be opened, and `JournalUrlError`.
     """
 
     def __init__(self, settings: ControlSettings, *, deposed: Callable[[], None]) -> None:
-        path = settings.state_dir / "journal.db"
+        where = settings.journal_url or settings.state_dir / "journal.db"
         holder = f"{socket.gethostname()}:{settings.port}"  # one process at a time: it has the port
         self.settings = settings
-        self.journal = Journal(path)
+        self.journal = Journal(where)
         self.book = AlertBook(settings.lines.alerts)
         self.exposition = Exposition(settings.lines, catalog.CONTROL_PLANE)
-        self._lease = LeaderLease(path, holder, settings.leader_ttl_s)
+        self._lease = LeaderLease(where, holder, settings.leader_ttl_s)
         self._deposed = deposed
         # No proxy of the environment's: it would be shown the token, and loopback is not there.
         self._client = httpx.AsyncClient(base_url=settings.runtime_url, trust_env=False)
@@ -61,11 +62,13 @@ class ControlPlane:
         self.keeper: LadderKeeper | None = None
         self.rounds: Rounds | None = None
         self.controller: RolloutController | None = None
+        self.notifier: Notifier | None = None
 
     async def run(self) -> None:
         """Wait for the lease, lead while it is kept, and call `deposed` when it is lost."""
         settings = self.settings
         rounds, controller = self._take_office(await self._acquire())
+        notifying = self._notify()
         try:
             async with asyncio.TaskGroup() as group:
                 work = (
@@ -77,7 +80,8 @@ class ControlPlane:
                 for task in work:
                     task.cancel()
         finally:
-            self.rounds = self.watch = self.keeper = None
+            notifying.cancel()
+            self.rounds = self.watch = self.keeper = self.notifier = None
             self.controller = self.leader_epoch = None
         log.critical("the lease is lost: this control plane ends")
         self._deposed()
@@ -98,6 +102,10 @@ class ControlPlane:
             leader_epoch=epoch,
             on_change=self._changed,
         )
+        notices = self.exposition.counter(catalog.NOTICES)
+        for result in CLOSED[Label.RESULT]:
+            notices.start(result)
+        self.notifier = Notifier(self.journal, self.settings.notify, epoch, notices)
         self.rounds, self.watch, self.keeper = rounds, watch, keeper
         self.leader_epoch, self.controller = epoch, controller
         self.exposition.gauge(catalog.LEADER_EPOCH).set(epoch)
@@ -114,6 +122,18 @@ class ControlPlane:
             await runner.watch()
         finally:
             await runner.close()
+
+    def _notify(self) -> "asyncio.Task[None]":
+        """Beside all else, and outside of its group: an error there ends no decision."""
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.critical("nobody is told of rollouts any more", exc_info=error)
+
+        assert self.notifier is not None
+        task = asyncio.create_task(self.notifier.run(), name="notices")
+        task.add_done_callback(ended)
+        return task
 
     def ended(self, task: "asyncio.Task[None]") -> None:
         """A plane that stops by an error must not go on answering as if it led: end the process."""
@@ -194,9 +214,11 @@ class ControlPlane:
     async def _renew(self) -> None:
         """Renew the lease, and return when it is lost.
 
-        While the disk takes no renewal nobody else can take over on it either: then this one
-        leads on, for moves toward B must go ahead, until the file says that another does. A disk
-        that does not even answer for the length of the lease loses it.
+        While a disk takes no renewal nobody else can take over on it either: then this one
+        leads on, for moves toward B must go ahead, until the file says that another does. So it
+        does while a server is out of reach: whoever reaches it and takes over is known to the data
+        plane, which then refuses this one. A disk that does not even answer for the length of the
+        lease loses it.
         """
         ttl_s = self.settings.leader_ttl_s
         kept = True
@@ -216,9 +238,17 @@ class ControlPlane:
         except JournalUnwritable as err:
             log.error("the lease is not renewed: %s", err)
             self._wrote(False)
-            return await asyncio.to_thread(self._lease.is_held)
+            return await self._still_held()
         self._wrote(True)
         return kept
+
+    async def _still_held(self) -> bool:
+        """Whether nobody is known to have taken over."""
+        try:
+            return await asyncio.to_thread(self._lease.is_held)
+        except JournalUnwritable as err:
+            log.error("nobody can tell who leads: %s", err)
+            return True
 
     def _wrote(self, well: bool) -> None:
         self.exposition.gauge(catalog.JOURNAL_WRITABLE).set(float(well))
@@ -252,6 +282,8 @@ class ControlPlane:
         counter.inc(move.version, move.part)
 
     def _changed(self, status: RolloutStatus) -> None:
+        if self.notifier is not None:
+            self.notifier.wake()
         shown = self.exposition.gauge(catalog.ROLLOUT_PHASE)
         self._phases_shown.add(status.phase)
         for phase in self._phases_shown:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from alerts.notify import Receiver
 from alerts.policy import Policy, make
 from monitors.redlines import RedLines
 
@@ -18,9 +19,11 @@ class ControlSettings(BaseModel):
     port: Annotated[int, Field(ge=1, le=65535)] = 8090
     state_dir: Path
     runtime_url: Annotated[str, Field(pattern=r"^https?://[^/]+/?$")]
+    journal_url: str | None = None  # as `monitors.journal.open_store` takes it; None: a file here
     token: Annotated[str, Field(min_length=1)]  # without one nobody could command or alert
     prometheus: bool = False  # False: the rules are evaluated here (DESIGN 1)
     lines: RedLines = RedLines()
+    notify: tuple[Receiver, ...] = ()  # as the `notify:` of a redline.yaml
     rules: dict[str, Any] = {}  # as the `rules:` of a redline.yaml
     leader_ttl_s: Annotated[float, Field(gt=0.0)] = 5.0
     tick_s: Annotated[float, Field(gt=0.0)] = 1.0

@@ -3,12 +3,15 @@
 import msgspec
 
 from alerts.firing import NEWS, SOURCE, AlertNews, SourceChanged
+from alerts.notify import POSITIONS
 from monitors.contract import DrainReport
 from monitors.journal import Entry
 from redline.control import ladder_events
 from redline.control.ladder_events import MODE, ModeSet
 from rollout.rollback import KIND, Record, Stage, Step
 from rollout.store import EVIDENCE_KIND, STATE_KIND, SavedState
+
+_WORK = (Step.CUT_OVER, Step.DRAIN, Step.FLUSH, Step.VERIFY)  # of others the entry is all
 
 
 def story(entry: Entry) -> str | None:
@@ -38,7 +41,7 @@ def _told(entry: Entry) -> str | None:
         case kind if kind == SOURCE:
             changed = entry.read_as(SourceChanged)
             return f"the rules are evaluated by {changed.source} now, by {changed.before} no longer"
-        case kind if kind == EVIDENCE_KIND:
+        case kind if kind in (EVIDENCE_KIND, POSITIONS):
             return None
         case _:
             return bytes(entry.body).decode()
@@ -56,7 +59,13 @@ def _step(record: Record) -> str | None:
         return None
     if record.stage is Stage.FAILED:
         return f"ROLLBACK_INCOMPLETE at {record.step}: {record.progress.failure}"
-    return f"{record.step} proved{_proof(record)}"
+    took_s = record.took_s if record.step in _WORK else None
+    took = "" if took_s is None else f" in {_span(took_s)}"
+    return f"{record.step} proved{took}{_proof(record)}"
+
+
+def _span(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f} ms" if seconds < 1.0 else f"{seconds:.1f} s"
 
 
 def _proof(record: Record) -> str:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from redline.control.plane import ControlPlane
 from redline.control.settings import ControlSettings
@@ -17,9 +18,11 @@ TTL_S = 2.0  # long enough for a machine that stalls now and then
 class Office:
     """A control plane over a simulated data plane, and whether it was deposed."""
 
-    def __init__(self, folder: Path, dataplane: SimDataPlane, port: int = 1) -> None:
+    def __init__(
+        self, folder: Path, dataplane: SimDataPlane, port: int = 1, **settings: Any
+    ) -> None:
         self.deposed = 0
-        settings = ControlSettings(
+        made = ControlSettings(
             port=port,
             state_dir=folder,
             runtime_url="http://127.0.0.1:1",
@@ -27,8 +30,9 @@ class Office:
             prometheus=True,
             leader_ttl_s=TTL_S,
             tick_s=0.02,
+            **settings,
         )
-        self.plane = ControlPlane(settings, deposed=self._deposed)
+        self.plane = ControlPlane(made, deposed=self._deposed)
         self.plane._dataplane = dataplane
 
     def _deposed(self) -> None:

@@ -2,7 +2,8 @@
 
 Words in the last text part of a prompt steer it: `@hang` answers nothing, `@die` ends the process
 after the first token, `@stall` blocks it; `@bad`, `@overloaded`, `@shed` and `@fail` are refused;
-`@quote` fails in words that quote the prompt, `@say:WORD` answers with that word.
+`@quote` fails in words that quote the prompt, `@say:WORD` answers with that word, `@miss:VERSION`
+finds nothing in that version's cache.
 """
 
 import argparse
@@ -223,6 +224,7 @@ class ScriptedEngine:
     ) -> Finished:
         frames = FRAMES_PER_TOKEN * request.max_tokens if request.speech else 0
         desync = self.drills.get(DrillKind.DESYNC)
+        hit = 0.0 if f"@miss:{self.version}" in words_of(request) else 1.0
         return Finished(
             request_id=request.request_id,
             text_reason="length" if "@long" in words_of(request) else "stop",
@@ -233,7 +235,7 @@ class ScriptedEngine:
             codec_frames=frames,
             samples=frames * FRAME_SAMPLES,
             av_offset_ms=desync.amount * 1000 if desync else None,
-            residency=(Residency(modality=Modality.TEXT, hit_mass=1.0, lookup_mass=1.0),),
+            residency=(Residency(modality=Modality.TEXT, hit_mass=hit, lookup_mass=1.0),),
             stages=stages,
             stale_tokens=self.stale_tokens(request, prompt_tokens),
         )

@@ -317,6 +317,13 @@ def test_of_the_machinery_only_severity_and_absence_can_be_said():
         "maintenance: {}\n",
         "maintenance: ''\n",
         "maintenance: soon\n",
+        "notify: soon\n",
+        "notify: [{name: a}]\n",
+        "notify: [{name: a, url: 'https://hooks.example/x'}]\n",
+        "notify: [{name: a, url_env: A, url_file: a}]\n",
+        "notify: [{name: a, url_env: A, tell: [everything]}]\n",
+        "notify: [{name: a, url_env: A, tell: []}]\n",
+        "notify: [{name: a, url_env: A}, {name: a, url_env: B}]\n",
         "rules: {A: 1}\n",
         "{",
         "caches: {}\n",
@@ -370,7 +377,7 @@ DOCUMENT = (Path(alert.__file__).parents[1] / "docs/policy.md").read_text()
 
 def test_every_example_of_the_document_is_a_policy(tmp_path: Path):
     examples = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.S)
-    assert len(examples) == 3
+    assert len(examples) == 4
     policy = load(file(tmp_path, "".join(examples)))
     assert policy.rule("ManySoftFaults") is not None
     assert len(policy.maintenance) == 1

@@ -17,6 +17,7 @@ from alerts.ladder import Move
 from alerts.parts import Part
 from alerts.policy import AlertName
 from monitors.contract import ALL_CLASSES, MediaRung
+from monitors.journal import JournalUnwritable
 from monitors.tables import Tables
 from redline.control.ladder_api import HoldOrder, PartStatus
 from redline.control.ladder_book import Book, Loads, recall
@@ -342,7 +343,7 @@ async def test_a_journal_that_cannot_be_read_is_read_again_at_the_next_tick(worl
     read = world.journal.read
 
     def broken(*args, **kwargs):
-        raise sqlite3.OperationalError("disk I/O error")
+        raise JournalUnwritable("disk I/O error")
 
     world.lead()
     world.journal.read = broken

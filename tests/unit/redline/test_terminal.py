@@ -15,11 +15,11 @@ from monitors.labels import Action, Fault, Milestone, Modality
 from monitors.latency_table import LatencyRow
 from monitors.tables import Lines, Tables, lines_shown, windows
 from redline import operate, tables_view
-from redline.control.api import ControlStatus, JournalLine, StartAnswer
+from redline.control.api import ControlStatus, StartAnswer
 from redline.settings import Stack
 from rollout.detectable import Detectable
 from tests.support.http_server import Answer, Server, recording_server
-from tests.unit.redline.samples import LINES, NUMBERS, PLAN, line, resident, rollout, status
+from tests.unit.redline.samples import LINES, NUMBERS, PLAN, resident, rollout, status
 
 
 @pytest.fixture
@@ -181,19 +181,6 @@ def test_a_command_goes_to_its_route(
     operate.command(serve(server, path, rollout()), verb, "ann", "")
     assert "rollout: canary" in capsys.readouterr().out
     assert server.seen[0].path == path
-
-
-def test_the_journal_is_told_with_dates_or_as_json(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = [line("held: [nothing] else"), line(None)]
-    operate.show_journal(serve(server, "/api/journal?told=true", lines), as_json=False)
-    (told,) = capsys.readouterr().out.splitlines()
-    assert told.startswith("2027-01-")
-    assert told.endswith("ann          rollout.state  held: [nothing] else")
-    operate.show_journal(serve(server, "/api/journal?told=false", lines), as_json=True)
-    printed = capsys.readouterr().out.splitlines()
-    assert [msgspec.json.decode(each, type=JournalLine) for each in printed] == lines
 
 
 # ---------------------------------------------------------------- tables

@@ -1,0 +1,171 @@
+"""What only a server can do to a journal: go away, hang, lose an answer, or sit on a lock."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from monitors.journal import Journal, JournalUnwritable, JournalUrlError, LeaderLease, open_store
+from monitors.journal_postgres import PostgresStore
+from tests.support.postgres import Cluster
+
+MOST_S = 8.0  # that anybody may be kept waiting: of answers that come in 2 s, on a busy machine
+
+
+@pytest.fixture
+def journal(postgres: Cluster) -> Iterator[Journal]:
+    with closing(Journal(postgres.fresh())) as opened:
+        yield opened
+
+
+def write(opened: Journal, number: int) -> int:
+    return opened.append("phase", "test", {"number": number}, 1).id
+
+
+def write_again_and_again(opened: Journal, number: int) -> int:
+    """Until it is there: a server that failed is not asked for a moment."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return write(opened, number)
+        except JournalUnwritable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def test_a_server_that_was_away_goes_on_where_it_was(postgres: Cluster, journal: Journal) -> None:
+    write(journal, 1)
+    postgres.stop()
+    try:
+        for _ in range(3):
+            with pytest.raises(JournalUnwritable, match=r"Nothing in it is lost|just now"):
+                write(journal, 2)
+        with pytest.raises(JournalUnwritable):
+            journal.read()
+    finally:
+        postgres.start()
+    assert write_again_and_again(journal, 3) == 2
+    assert [entry.id for entry in journal.read()] == [1, 2]
+
+
+def test_a_server_that_was_started_again_while_nobody_asked_is_not_noticed(
+    postgres: Cluster, journal: Journal
+) -> None:
+    write(journal, 1)
+    assert len(journal.read()) == 1
+    postgres.stop()
+    postgres.start()
+    assert write(journal, 2) == 2
+    assert len(journal.read()) == 2
+
+
+def test_a_server_that_hangs_keeps_nobody_waiting_for_long(
+    postgres: Cluster, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitors.journal_postgres._PAUSES", 0.5)
+    write(journal, 1)
+    with postgres.hanging():
+        began = time.monotonic()
+        for _ in range(20):  # the first one waits, and the others are told at once
+            with pytest.raises(JournalUnwritable):
+                write(journal, 2)
+        assert time.monotonic() - began < MOST_S
+    assert write_again_and_again(journal, 3) in (2, 3)
+
+
+def test_a_lost_answer_to_a_commit_writes_nothing_twice(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = PostgresStore._commit
+
+    def lose(store: PostgresStore, connection: psycopg.Connection[object]) -> None:
+        real = connection.execute
+
+        def answered_to_nobody(query: bytes) -> object:
+            real(query)
+            raise psycopg.OperationalError("the connection is lost")
+
+        monkeypatch.setattr(connection, "execute", answered_to_nobody)
+        commit(store, connection)
+
+    write(journal, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresStore, "_commit", lose)
+        with pytest.raises(JournalUnwritable, match="lost while it was writing"):
+            write(journal, 2)
+    assert write_again_and_again(journal, 3) == 3
+    assert write_again_and_again(journal, 2) == 2
+    assert write_again_and_again(journal, 2) == 4  # the same once more, and meant
+    assert [entry.read_as(dict)["number"] for entry in journal.read()] == [1, 2, 3, 2]
+
+
+def test_a_commit_waits_for_the_disk_whatever_the_server_is_set_to(postgres: Cluster) -> None:
+    with closing(open_store(postgres.fresh())) as store:
+        for setting in ("synchronous_commit", "fsync"):
+            with store.transaction() as db:
+                assert db.execute(f"SHOW {setting}").fetchone() == ("on",)
+
+
+def test_a_process_stopped_in_mid_transaction_does_not_keep_the_others_out(
+    postgres: Cluster,
+) -> None:
+    url = postgres.fresh()
+    with (
+        closing(Journal(url)) as journal,
+        psycopg.connect(url) as stopped,
+        closing(LeaderLease(url, "one", 5.0)) as lease,
+    ):
+        stopped.execute("SET idle_in_transaction_session_timeout = '1s'")
+        stopped.execute("SELECT FROM lease FOR UPDATE")
+        assert write_again_and_again(journal, 1) == 1
+        assert lease.acquire() == 2
+        stopped.close()
+
+
+def test_entries_cannot_be_truncated_either(postgres: Cluster) -> None:
+    with (
+        closing(open_store(postgres.fresh())) as store,
+        pytest.raises(JournalUnwritable, match="append-only"),
+        store.transaction() as db,
+    ):
+        db.execute("TRUNCATE entries")
+
+
+def test_a_lease_goes_by_the_clock_of_the_server(
+    postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.fresh()
+    with (
+        closing(LeaderLease(url, "one", 60.0)) as one,
+        closing(LeaderLease(url, "two", 60.0)) as two,
+    ):
+        assert one.acquire() == 1
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 3_600.0)  # another machine's clock
+        assert two.acquire() is None
+
+
+def test_no_server_is_said_in_words_without_the_password() -> None:
+    with pytest.raises(JournalUnwritable) as refused:
+        Journal("postgresql://redline:hunter2@127.0.0.1:1/journal")
+    assert "Nothing in it is lost" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_url_of_another_kind_is_refused_without_showing_it() -> None:
+    for url in ("mysql://redline:hunter2@db/journal", "hunter2"):
+        with pytest.raises(JournalUrlError, match="give sqlite:///FILE, or postgresql://") as no:
+            open_store(url)
+        assert "hunter2" not in str(no.value)
+
+
+def test_the_form_with_the_driver_s_name_and_the_one_of_a_file_are_taken(
+    postgres: Cluster, tmp_path: object
+) -> None:
+    url = postgres.fresh().replace("postgresql://", "postgresql+psycopg://")
+    for where in (url, f"sqlite:///{tmp_path}/j.db"):
+        with closing(Journal(where)) as opened:
+            assert write(opened, 1) == 1
