@@ -107,7 +107,7 @@ def test_a_runbook_page_has_its_parts_in_the_order_of_their_use(path: Path) -> N
 
 
 def test_the_page_on_shedding_says_what_a_client_is_answered() -> None:
-    answer = of_engine(Failed("one", "shed", "dropped"))
+    answer = of_engine(Failed("one", "shed", "dropped"), begun=False)
     assert answer.retry_after_s == 1
     said = f"`{answer.status}` with the code `{answer.code}` and a `Retry-After` of a second"
     assert said in (ROOT / "docs/runbooks/redline-first-packet-shed.md").read_text()
