@@ -11,24 +11,22 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from monitors.contract import Observed, Route
-from monitors.evidence import Taken
+from monitors.contract import Observed
 from monitors.journal import JournalUnwritable, StaleLeader
 from monitors.labels import Phase
 from monitors.redlines import RedLines
 from rollout import commands, phases, rollback, store
+from rollout.acting import Hand
 from rollout.commands import CommandRefused
 from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
 from rollout.detectable import Detectable, detectable
-from rollout.fold import NOTHING_KNOWN, EvidenceFold
 from rollout.ledger import JournalFile, Ledger
 from rollout.phases import Decision, RolloutState, Signals
 from rollout.plan import Cause, RolloutPlan, make_plan
-from rollout.rollback import Incomplete, Progress, Rollback
-from rollout.status import RolloutStatus, Traffic
+from rollout.reading import Reading
+from rollout.status import RolloutStatus
 
 _SAVE_S = 5.0  # between two saves of the evidence
-_MAX_RETRY_S = 30.0  # between two attempts at a rollback; they begin a second apart
 
 log = logging.getLogger(__name__)
 
@@ -59,15 +57,12 @@ class RolloutController:
         found = store.recover(self._ledger)
         self._state = found.state
         self._entered = clock() - found.phase_s
-        self._cursor, self._fold = found.cursor, found.fold
-        self._progress = found.progress
-        self._traffic = Traffic()
+        self._reading = Reading(found, clock)
+        self._hand = Hand(
+            plane, self._ledger, lines.rollout, found.progress, told=self._tell, clock=clock
+        )
         self._observed: Observed | None = None
-        self._heard = clock()  # a fresh start gives the evidence log its time to answer
         self._saved = clock()
-        self._rolling = False
-        self._failures = 0  # of this rollback's attempts, one after the other
-        self._retry_at = clock()
         self._deposed = False
         self._be(found.state, self._entered)
 
@@ -75,14 +70,11 @@ class RolloutController:
     async def poll(self, wait_s: float) -> bool:
         """One long poll of the evidence and whatever follows from it; whether it was answered."""
         try:
-            batch = await self._plane.evidence(self._cursor, wait_s)
+            batch = await self._plane.evidence(self._reading.cursor, wait_s)
         except DataPlaneError as err:
             log.warning("no evidence: %s", err)
             return False
-        taken = self._cursor.take(batch)
-        died = self._take(taken, same_gateway=batch.incarnation == self._cursor.incarnation)
-        self._cursor = taken.cursor
-        self._heard = self._clock()
+        died = self._reading.take(batch, serves=self._state.serves)
         await self._as_leader(lambda: self._go_on(canary_died=died))
         return True
 
@@ -130,8 +122,8 @@ class RolloutController:
 
     async def promote(self, actor: str) -> RolloutStatus:
         """Promote before the bake's end, on evidence."""
-        numbers = () if self._fold is None else self._fold.numbers()
-        self._move(commands.promote(self._state, self._signals(), numbers), actor)
+        move = commands.promote(self._state, self._signals(), self._reading.canary)
+        self._move(move, actor)
         return await self._commanded()
 
     async def hold(self, actor: str) -> RolloutStatus:
@@ -169,25 +161,25 @@ class RolloutController:
 
     def status(self) -> RolloutStatus:
         """All there is to show."""
-        state, fold, now = self._state, self._fold, self._clock()
+        state, reading, progress = self._state, self._reading, self._hand.progress
         rolling_back = state.phase is Phase.ROLLING_BACK
-        failed = self._progress is not None and self._progress.failure is not None
+        failed = progress is not None and progress.failure is not None
         return RolloutStatus(
             phase=state.shown,
-            phase_s=now - self._entered,
+            phase_s=self._clock() - self._entered,
             frozen=state.frozen,
             reasons=state.reasons,
             plan=state.plan,
             weight=state.weight,
             promoted=state.promoted,
             route_epoch=state.route_epoch,
-            verdict=None if fold is None else fold.judgement().verdict,
-            canary=() if fold is None else fold.numbers(),
-            stable=() if fold is None else fold.baseline(),
-            requests_per_s=self._traffic.per_second(),
+            verdict=None if reading.fold is None else reading.judgement.verdict,
+            canary=reading.canary,
+            stable=reading.stable,
+            requests_per_s=reading.traffic.per_second(),
             detectable=None if state.plan is None else self._detectable(state.plan),
-            evidence_age_s=now - self._heard if self._cursor.incarnation else None,
-            rollback=self._progress,
+            evidence_age_s=reading.age_s,
+            rollback=progress,
             rollback_incomplete=rolling_back and failed,
             quarantined=state.quarantined,
             unjournalled=self._ledger.behind,
@@ -218,20 +210,8 @@ class RolloutController:
     def _is_due(self) -> bool:
         """Whether the data plane is not what the state says, and it is time to try again."""
         if self._state.phase is Phase.ROLLING_BACK:
-            return self._clock() >= self._retry_at
+            return self._hand.may_try_again
         return not phases.is_routed(self._state, self._observed)
-
-    def _take(self, taken: Taken, *, same_gateway: bool) -> bool:
-        """Fold what is new; whether A's engine died in it."""
-        for entry in taken.entries:
-            self._traffic.take(entry)
-        if self._fold is None or not self._state.serves:
-            return False
-        if not same_gateway:
-            self._fold.new_incarnation()
-        if taken.missed:
-            self._fold.missed_some()
-        return self._fold.take(taken.entries)
 
     def _see(self, observed: Observed) -> None:
         """Take note of what is so."""
@@ -256,19 +236,19 @@ class RolloutController:
         if not self._deposed:
             self._deposed = True
             log.warning("another control plane leads: this one acts no more")
-            self._on_change(self.status())
+            self._tell()
 
     def _signals(self, *, canary_died: bool = False) -> Signals:
         return phases.signals(
             self._state,
             self._observed,
-            judgement=NOTHING_KNOWN if self._fold is None else self._fold.judgement(),
-            fresh=self._clock() - self._heard <= self.lines.rollout.evidence_stale_s,
+            judgement=self._reading.judgement,
+            fresh=self._reading.silence_s <= self.lines.rollout.evidence_stale_s,
             canary_died=canary_died,
         )
 
     def _detectable(self, plan: RolloutPlan) -> Detectable | None:
-        traffic = self._traffic.per_second()
+        traffic = self._reading.traffic.per_second()
         # Two digits are enough for people, and let a costly answer be kept.
         return None if traffic is None else detectable(plan, float(f"{traffic:.2g}"))
 
@@ -311,19 +291,16 @@ class RolloutController:
         entered = self._entered if here else self._clock()
         store.save_state(self._ledger, state, self._clock() - entered, actor, urgent=urgent)
         if state.order is not None and state.order != self._state.order:
-            self._progress, self._failures = Progress(order=state.order), 0
+            self._hand.begin_rollback(state.order)
         self._be(state, entered)
-        self._on_change(self.status())
+        self._tell()
 
     def _be(self, state: RolloutState, entered: float) -> None:
         self._state, self._entered = state, entered
-        if state.plan is None or state.warm_from is None:
-            self._fold = None
-            return
-        if self._fold is None or self._fold.warm_from != state.warm_from:
-            self._fold = EvidenceFold(state.plan, state.warm_from)
-        if state.judged_from is not None:
-            self._fold.judge_from(state.judged_from)
+        self._reading.follow(state)
+
+    def _tell(self) -> None:
+        self._on_change(self.status())
 
     # ------------------------------------------------------------ acting
     async def _commanded(self) -> RolloutStatus:
@@ -335,29 +312,20 @@ class RolloutController:
         """Make the data plane what the state says."""
         if self._deposed:
             return
-        if self._state.phase is Phase.ROLLING_BACK:
-            await self._roll_back()
-        else:
+        if self._state.phase is not Phase.ROLLING_BACK:
             await self._set_route()
+        elif (done := await self._hand.roll_back()) is not None:
+            self._enter(phases.settled(self._state, done), store.ACTOR, urgent=True)
 
     async def _set_route(self) -> None:
-        """Set the wanted route; setting it again is the renewal of the canary's lease."""
-        wanted = self._state.route
-        if wanted is None:
-            return
-        route = Route(
-            leader_epoch=self._ledger.leader_epoch,
-            route_epoch=self._state.route_epoch,
-            stable=wanted.stable,
-            canary=wanted.canary,
-            canary_weight=wanted.weight,
-            lease_s=self.lines.rollout.canary_lease_s,
-        )
+        epoch = self._state.route_epoch
         try:
-            self._see(await self._plane.set_route(route))
+            seen = await self._hand.set_route(self._state)
+            if seen is not None:
+                self._see(seen)
         except DataPlaneError as err:
             log.warning("the route is not set: %s", err)
-            if route.route_epoch == self._state.route_epoch:  # else a newer order went past it
+            if epoch == self._state.route_epoch:  # else a newer order went past it
                 self._learn_from(err)
 
     def _learn_from(self, error: DataPlaneError) -> None:
@@ -368,32 +336,12 @@ class RolloutController:
         if self._state.route is not None and held is not None and held >= self._state.route_epoch:
             self._yield_to(held, str(error))
 
-    async def _roll_back(self) -> None:
-        """One attempt at all the steps that are left; ticks make more, ever further apart."""
-        if self._rolling or self._progress is None:
-            return
-        self._rolling = True
-        try:
-            run = Rollback(self._progress, self._plane, self._ledger, self._told)
-            done = await run.run()
-            self._enter(phases.settled(self._state, done), store.ACTOR, urgent=True)
-        except Incomplete as err:
-            log.error("ROLLBACK_INCOMPLETE: %s", err)
-            self._retry_at = self._clock() + min(_MAX_RETRY_S, 2.0 ** min(self._failures, 5))
-            self._failures += 1
-        finally:
-            self._rolling = False
-
-    def _told(self, progress: Progress) -> None:
-        self._progress = progress
-        self._on_change(self.status())
-
     def _save_evidence(self) -> None:
-        now = self._clock()
-        if self._fold is None or not self._state.under_way or now - self._saved < _SAVE_S:
+        now, reading = self._clock(), self._reading
+        if reading.fold is None or not self._state.under_way or now - self._saved < _SAVE_S:
             return
         self._saved = now
         try:
-            store.save_evidence(self._ledger, self._cursor, self._fold, now - self._entered)
+            store.save_evidence(self._ledger, reading.cursor, reading.fold, now - self._entered)
         except JournalUnwritable as err:
             log.warning("the evidence is not saved: %s", err)
