@@ -7,8 +7,8 @@ from monitors.contract import Observed, Route
 from monitors.redlines import RolloutLines
 from rollout.dataplane import DataPlane
 from rollout.ledger import Ledger
-from rollout.phases import RolloutState
 from rollout.rollback import Incomplete, Progress, Rollback, RollbackOrder
+from rollout.state import RolloutState
 
 _MAX_RETRY_S = 30.0  # between two attempts at a rollback; they begin a second apart
 

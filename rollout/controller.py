@@ -17,13 +17,14 @@ from monitors.labels import Phase
 from monitors.redlines import RedLines
 from rollout import commands, phases, rollback, store
 from rollout.acting import Hand
+from rollout.capacity import NOTHING_SHOWN, Capacity, capacity
 from rollout.commands import CommandRefused
 from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
 from rollout.detectable import Detectable, detectable
 from rollout.ledger import JournalFile, Ledger
-from rollout.phases import Decision, RolloutState, Signals
 from rollout.plan import Cause, RolloutPlan, make_plan
 from rollout.reading import Reading
+from rollout.state import Decision, RolloutState, Signals, is_routed, signals
 from rollout.status import RolloutStatus
 
 _SAVE_S = 5.0  # between two saves of the evidence
@@ -57,11 +58,12 @@ class RolloutController:
         found = store.recover(self._ledger)
         self._state = found.state
         self._entered = clock() - found.phase_s
-        self._reading = Reading(found, clock)
+        self._reading = Reading(found, lines.latency.window_s, clock)
         self._hand = Hand(
             plane, self._ledger, lines.rollout, found.progress, told=self._tell, clock=clock
         )
         self._observed: Observed | None = None
+        self._staying: tuple[str, ...] = ()  # why it stays where it is, by the last look
         self._saved = clock()
         self._deposed = False
         self._be(found.state, self._entered)
@@ -121,7 +123,7 @@ class RolloutController:
         return await self._commanded()
 
     async def promote(self, actor: str) -> RolloutStatus:
-        """Promote before the bake's end, on evidence."""
+        """Give A its next share before the time for it, on evidence."""
         move = commands.promote(self._state, self._signals(), self._reading.canary)
         self._move(move, actor)
         return await self._commanded()
@@ -139,9 +141,14 @@ class RolloutController:
     async def rollback(
         self, actor: str, reason: str, cause: Cause = Cause.OPERATOR
     ) -> RolloutStatus:
-        """Take A out now, or try again at once. Answers when it is proved or an attempt failed."""
+        """Take A out now, or try again at once. Answers when it is proved or an attempt failed.
+
+        An operator's decision puts A under quarantine; another cause only where A is to blame.
+        """
         if self._state.phase is not Phase.ROLLING_BACK:
-            self._move(commands.roll_back(self._state, cause, reason), actor)
+            blamed = cause is Cause.OPERATOR or self._reading.blames_canary(cause)
+            move = commands.roll_back(self._state, cause, reason, quarantine=blamed)
+            self._move(move, actor)
         return await self._commanded()
 
     async def freeze(self, actor: str) -> RolloutStatus:
@@ -168,9 +175,10 @@ class RolloutController:
             phase=state.shown,
             phase_s=self._clock() - self._entered,
             frozen=state.frozen,
-            reasons=state.reasons,
+            reasons=self._staying or state.reasons,
             plan=state.plan,
             weight=state.weight,
+            capacity=self._capacity(),
             promoted=state.promoted,
             route_epoch=state.route_epoch,
             verdict=None if reading.fold is None else reading.judgement.verdict,
@@ -197,21 +205,27 @@ class RolloutController:
             self._depose()
 
     async def _tick(self) -> None:
-        try:
-            self._see(await self._plane.observe())
-        except DataPlaneError as err:
-            log.warning("the data plane cannot be seen: %s", err)
+        observed = await self._look()
+        if observed is not None:
+            self._see(observed)
         await self._go_on()
         if self._is_due():
             await self._act()
         self._ledger.try_to_catch_up()
         self._save_evidence()
 
+    async def _look(self) -> Observed | None:
+        try:
+            return await self._plane.observe()
+        except DataPlaneError as err:
+            log.warning("the data plane cannot be seen: %s", err)
+            return None
+
     def _is_due(self) -> bool:
         """Whether the data plane is not what the state says, and it is time to try again."""
         if self._state.phase is Phase.ROLLING_BACK:
             return self._hand.may_try_again
-        return not phases.is_routed(self._state, self._observed)
+        return not is_routed(self._state, self._observed)
 
     def _see(self, observed: Observed) -> None:
         """Take note of what is so."""
@@ -219,17 +233,25 @@ class RolloutController:
         if observed.leader_epoch > self._ledger.leader_epoch:
             self._depose()
         elif self._state.route is not None and observed.route_epoch > self._state.route_epoch:
-            reason = f"route epoch {observed.route_epoch} was set by somebody else"
-            self._yield_to(observed.route_epoch, reason)
+            self._yield_to(observed, f"route epoch {observed.route_epoch} was set by somebody else")
 
-    def _yield_to(self, route_epoch: int, reason: str) -> None:
-        """Another route holds, set by hand or lost with a journal: A waits at 0 for a person."""
-        if self._deposed:
+    def _yield_to(self, observed: Observed, reason: str) -> None:
+        """Another route holds, set by hand or lost with a journal: A waits at 0 for a person.
+
+        Where that route has made A the stable one it is left as it is: to take A out would move
+        everybody, and against somebody's word. A breach still does.
+        """
+        plan, epoch = self._state.plan, observed.route_epoch
+        if self._deposed or plan is None:
             return
-        decision = Decision(phase=Phase.HOLD, weight=0, reasons=(f"A is held at 0: {reason}",))
-        held = msgspec.structs.replace(
-            self._after(decision, store.ACTOR), route_epoch=route_epoch + 1
-        )
+        if observed.stable == plan.canary:
+            words = f"A is left the stable one: {reason}"
+            held = self._after(Decision(phase=Phase.HOLD, weight=0, reasons=(words,)), store.ACTOR)
+            held = msgspec.structs.replace(held, promoted=True, by_hand=True, route_epoch=epoch)
+        else:
+            words = f"A is held at 0: {reason}"
+            held = self._after(Decision(phase=Phase.HOLD, weight=0, reasons=(words,)), store.ACTOR)
+            held = msgspec.structs.replace(held, route_epoch=epoch + 1)
         self._enter(held, store.ACTOR, urgent=True)
 
     def _depose(self) -> None:
@@ -239,13 +261,20 @@ class RolloutController:
             self._tell()
 
     def _signals(self, *, canary_died: bool = False) -> Signals:
-        return phases.signals(
+        return signals(
             self._state,
             self._observed,
             judgement=self._reading.judgement,
+            capacity=self._capacity() or NOTHING_SHOWN,
             fresh=self._reading.silence_s <= self.lines.rollout.evidence_stale_s,
             canary_died=canary_died,
         )
+
+    def _capacity(self) -> Capacity | None:
+        plan = self._state.plan
+        if plan is None:
+            return None
+        return capacity(plan, self._observed, self._reading.traffic.of(plan.stable))
 
     def _detectable(self, plan: RolloutPlan) -> Detectable | None:
         traffic = self._reading.traffic.per_second()
@@ -263,14 +292,17 @@ class RolloutController:
         """Take the next decision, if there is one; whether the state moved."""
         phase_s = self._clock() - self._entered
         decision = phases.decide(self._state, self._signals(canary_died=canary_died), phase_s)
-        if (decision.phase, decision.weight) == (self._state.phase, self._state.weight):
+        stays = (decision.phase, decision.weight) == (self._state.phase, self._state.weight)
+        if stays:
+            self._staying = decision.reasons
+        if stays and not (decision.noted and decision.reasons != self._state.reasons):
             return False
         try:
             self._move(decision, store.ACTOR)
         except JournalUnwritable as err:
             log.warning("%s is refused: %s", decision.phase, err)
             return False
-        return True
+        return not stays
 
     def _move(self, decision: Decision, actor: str) -> None:
         self._enter(self._after(decision, actor), actor, urgent=not decision.forward)
@@ -283,6 +315,7 @@ class RolloutController:
             next_epoch=max(seen, self._state.route_epoch) + 1,
             identity=self._signals().identity,
             actor=actor,
+            requests=self._reading.judgement.requests,
         )
 
     def _enter(self, state: RolloutState, actor: str, *, urgent: bool) -> None:
@@ -296,7 +329,7 @@ class RolloutController:
         self._tell()
 
     def _be(self, state: RolloutState, entered: float) -> None:
-        self._state, self._entered = state, entered
+        self._state, self._entered, self._staying = state, entered, ()
         self._reading.follow(state)
 
     def _tell(self) -> None:
@@ -325,16 +358,19 @@ class RolloutController:
                 self._see(seen)
         except DataPlaneError as err:
             log.warning("the route is not set: %s", err)
-            if epoch == self._state.route_epoch:  # else a newer order went past it
-                self._learn_from(err)
+            await self._learn_from(err, epoch)
 
-    def _learn_from(self, error: DataPlaneError) -> None:
+    async def _learn_from(self, error: DataPlaneError, epoch: int) -> None:
         """A refusal tells of a newer leader, or that our epoch is another's or serves no longer."""
         if isinstance(error, Refused) and rollback.deposed(error, self._ledger.leader_epoch):
             self._depose()
         held = error.route_epoch if isinstance(error, Conflict) else None
-        if self._state.route is not None and held is not None and held >= self._state.route_epoch:
-            self._yield_to(held, str(error))
+        if held is None or held < epoch:
+            return
+        observed = await self._look()
+        wanted = self._state.route is not None and epoch == self._state.route_epoch
+        if observed is not None and wanted:  # else a newer order went past it
+            self._yield_to(observed, str(error))
 
     def _save_evidence(self) -> None:
         now, reading = self._clock(), self._reading

@@ -113,7 +113,7 @@ class EvidenceFold:
         return Judgement(
             verdict=Verdict.BREACH if breaches else self._health(),
             breaches=breaches,
-            quarantine=any(self._blames_canary(numbers.line) for numbers in breaches),
+            quarantine=any(self.blames_canary(numbers.line) for numbers in breaches),
             requests=self._finished,
         )
 
@@ -270,7 +270,7 @@ class EvidenceFold:
         healthy = all(test.verdict is Verdict.PASS for test in needed)
         return Verdict.PASS if healthy else Verdict.INCONCLUSIVE
 
-    def _blames_canary(self, line: str) -> bool:
+    def blames_canary(self, line: str) -> bool:
         """Whether the breach of `line` is A's own.
 
         It is not when B, over enough requests of the same time, is past the same line and A is

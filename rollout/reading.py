@@ -4,18 +4,22 @@ from collections.abc import Callable
 
 from monitors.contract import EvidenceBatch
 from rollout.fold import NOTHING_KNOWN, EvidenceFold, Judgement
-from rollout.phases import RolloutState
+from rollout.plan import Cause, cause_of
 from rollout.sequential import Numbers
-from rollout.status import Traffic
+from rollout.state import RolloutState
 from rollout.store import Recovered
+from rollout.traffic import Traffic
 
 
 class Reading:
-    """Goes on where the journal says that the last controller stood. `clock`: monotonic seconds."""
+    """Goes on where the journal says that the last controller stood.
 
-    def __init__(self, found: Recovered, clock: Callable[[], float]) -> None:
+    `share_s`: over how long residents' traffic is compared; `clock`: monotonic seconds.
+    """
+
+    def __init__(self, found: Recovered, share_s: float, clock: Callable[[], float]) -> None:
         self.cursor, self.fold = found.cursor, found.fold
-        self.traffic = Traffic()
+        self.traffic = Traffic(share_s)
         self._clock = clock
         self._heard = clock()  # a fresh start gives the log its time to answer
 
@@ -67,3 +71,10 @@ class Reading:
     def stable(self) -> tuple[Numbers, ...]:
         """The same on B."""
         return () if self.fold is None else self.fold.baseline()
+
+    def blames_canary(self, cause: Cause) -> bool:
+        """Whether A itself is the cause, as far as there is evidence; without any, it is."""
+        if self.fold is None:
+            return True
+        lines = (n.line for n in self.fold.numbers() if cause_of(n.line) is cause)
+        return any(self.fold.blames_canary(line) for line in lines)

@@ -30,6 +30,13 @@ async def test_promotion_by_hand_cuts_time_short_but_not_evidence(world: World) 
         await world.controller.promote("ann")
     world.good(40)
     await world.step()
+    for weight in (25, 50):
+        await world.controller.promote("ann")
+        assert (world.status.phase, world.plane.canary_weight) == (Phase.PROMOTING, weight)
+    with pytest.raises(CommandRefused, match="may not have 100 % yet: of 'b' too little is known"):
+        await world.controller.promote("ann")
+    world.good(40, "b")
+    await world.step()
     await world.controller.promote("ann")
     assert world.plane.route.stable == "a"
     assert world.status.phase is Phase.BAKE
@@ -46,10 +53,8 @@ async def test_a_rollback_by_hand_works_in_every_phase_from_warm_up_to_stable(
     assert status.rollback is not None
     assert (status.rollback.order.actor, status.rollback.order.reasons) == ("ann", ("looks odd",))
     await world.controller.clear_quarantine("sha256:v2", "ann")
-    await world.start()
-    world.good(40)
-    await world.bake()
-    await world.bake()
+    await world.promote()
+    await world.bake(1)
     assert world.status.phase is Phase.STABLE
     await world.controller.rollback("ann", "late news")
     assert world.plane.weight("b") == 100

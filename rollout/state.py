@@ -1,0 +1,148 @@
+"""Where a rollout is, what its controller sees, and what it decides: what `phases` is about."""
+
+from monitors.contract import Count, Epoch, Name, Observed, Percent, ResidentStatus, Wire
+from monitors.labels import Phase, ResidentState
+from rollout.capacity import Capacity
+from rollout.fold import Judgement
+from rollout.plan import Cause, RolloutPlan
+from rollout.rollback import RollbackOrder
+
+_FORWARD = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.BAKE, Phase.STABLE})
+AS_CANARY = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.HOLD})
+_UNDER_WAY = AS_CANARY | {Phase.PREPARE, Phase.BAKE}
+
+
+class RolloutState(Wire, frozen=True):
+    """Where the rollout is. All of it is journalled before it is acted on."""
+
+    phase: Phase = Phase.IDLE
+    plan: RolloutPlan | None = None
+    weight: Percent = 0  # A's share while it is the canary
+    promoted: bool = False  # the roles are swapped: A is the route's stable one, `weight` is moot
+    held_from: Phase | None = None  # in HOLD: where `resume` goes; None: nowhere
+    frozen: bool = False
+    route_epoch: Epoch = 0  # of the newest route ordered here
+    warm_from: Epoch | None = None  # the first route epoch under which A served
+    judged_from: Epoch | None = None  # the first one after its warm-up
+    identity: str | None = None  # A's weights digest, else its version
+    requests_before: Count = 0  # that A had finished when it came to its present share
+    by_hand: bool = False  # somebody else set the route, and it is left to them
+    order: RollbackOrder | None = None  # in ROLLING_BACK: the intent, in the journal first
+    quarantined: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> Phase:
+        """The phase that people see: a freeze covers all but a rollback."""
+        rolling_back = self.phase is Phase.ROLLING_BACK
+        return Phase.FROZEN if self.frozen and not rolling_back else self.phase
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a rollout has begun and has not come to rest."""
+        held_for_good = self.phase is Phase.HOLD and (self.by_hand or not self.weight)
+        return self.phase in _UNDER_WAY and not held_for_good
+
+    @property
+    def serves(self) -> bool:
+        """Whether A may have traffic, so that a breach must take it out."""
+        return self.phase in AS_CANARY or self.phase is Phase.BAKE
+
+    @property
+    def route(self) -> "WantedRoute | None":
+        """Who should serve; None while that is not this rollout's business."""
+        if self.plan is None or not self.serves or self.by_hand:
+            return None
+        a, b = self.plan.canary, self.plan.stable
+        if self.promoted:
+            return WantedRoute(stable=a, canary=b, weight=0)
+        return WantedRoute(stable=b, canary=a, weight=self.weight)
+
+
+class WantedRoute(Wire, frozen=True):
+    stable: Name
+    canary: Name
+    weight: Percent
+
+
+class Signals(Wire, frozen=True):
+    """What the controller sees now."""
+
+    judgement: Judgement
+    fresh: bool  # the evidence log answered lately
+    canary_ready: bool | None  # None: not seen yet
+    stable_ready: bool | None
+    canary_died: bool  # since the last decision
+    routed: bool  # the data plane acknowledged the wanted route
+    identity: str | None
+    capacity: Capacity  # of B, for all of the traffic
+
+
+def signals(
+    state: RolloutState,
+    observed: Observed | None,
+    *,
+    judgement: Judgement,
+    capacity: Capacity,
+    fresh: bool,
+    canary_died: bool,
+) -> Signals:
+    """What the data plane's last answer means for this rollout."""
+    ready: dict[str, bool] = {}
+    identity: str | None = None
+    plan = state.plan
+    if plan is not None and observed is not None:
+        for resident in observed.residents:
+            right = resident.name != plan.canary or resident.version == plan.version
+            ready[resident.name] = right and resident.state is ResidentState.READY
+            identity = identity_of(resident) if resident.name == plan.canary else identity
+    return Signals(
+        judgement=judgement,
+        fresh=fresh,
+        canary_ready=None if plan is None else ready.get(plan.canary),
+        stable_ready=None if plan is None else ready.get(plan.stable),
+        canary_died=canary_died,
+        routed=is_routed(state, observed),
+        identity=identity,
+        capacity=capacity,
+    )
+
+
+def identity_of(resident: ResidentStatus) -> str:
+    """What a quarantine is about: the weights, or the version of an engine that hides them."""
+    return resident.weights_digest or f"version {resident.version}"
+
+
+def is_routed(state: RolloutState, observed: Observed | None) -> bool:
+    """Whether the data plane's last word is the route that this state wants, if it wants one."""
+    wanted = state.route
+    if wanted is None or observed is None:
+        return wanted is None
+    held = (observed.route_epoch, observed.stable, observed.canary_weight)
+    return held == (state.route_epoch, wanted.stable, wanted.weight)
+
+
+class Decision(Wire, frozen=True):
+    """The next phase and A's weight, and why. The same ones: stay."""
+
+    phase: Phase
+    weight: Percent
+    reasons: tuple[str, ...]
+    cause: Cause | None = None  # of a rollback
+    quarantine: bool = False
+    noted: bool = False  # while it stays: its reasons are news for the journal
+
+    @property
+    def forward(self) -> bool:
+        """Whether it gives A more; all other moves are toward B, and nothing may block them."""
+        return self.phase in _FORWARD
+
+
+def stay(state: RolloutState, *reasons: str) -> Decision:
+    """Where it is."""
+    return Decision(phase=state.phase, weight=state.weight, reasons=reasons)
+
+
+def hold(weight: int, reason: str) -> Decision:
+    """At this weight, until a person goes on or a whole bake has passed."""
+    return Decision(phase=Phase.HOLD, weight=weight, reasons=(reason,))
