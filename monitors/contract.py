@@ -344,7 +344,8 @@ EvidenceBody = (
 
 class Evidence(Wire, frozen=True):
     """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence.
-    `level` is that of sessions of `session_class`."""
+    `level` is that of sessions of `session_class`. `rehearsal`: no request was ever there; the id
+    of the rehearsed breach that it is of, always as operator traffic."""
 
     seq: Count
     wall: float
@@ -358,6 +359,7 @@ class Evidence(Wire, frozen=True):
     operator: bool
     body: EvidenceBody
     session_class: SessionClass = SessionClass.INTERACTIVE
+    rehearsal: str = ""
 
 
 class EvidenceBatch(Wire, frozen=True):

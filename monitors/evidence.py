@@ -61,6 +61,7 @@ class EvidenceLog:
         level: Level,
         operator: bool = False,
         session_class: SessionClass = SessionClass.INTERACTIVE,
+        rehearsal: str = "",
     ) -> Evidence:
         """Stamp `body` with the next sequence and the calendar time, and wake every reader."""
         entry = Evidence(
@@ -76,6 +77,7 @@ class EvidenceLog:
             operator=operator,
             body=body,
             session_class=session_class,
+            rehearsal=rehearsal,
         )
         self._store(entry)
         return entry

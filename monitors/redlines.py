@@ -93,6 +93,7 @@ class RolloutLines(_Figures):
     canary_lease_s: Seconds = 10.0
     lease_renewal_s: Seconds = 2.0
     evidence_stale_s: Seconds = 30.0
+    alarm_s: Seconds = 5.0  # in which a rehearsed breach must be called, before A has traffic
 
     @field_validator("steps")
     @classmethod

@@ -8,6 +8,7 @@ the way from a breach to a weight of 0 waits for no tick.
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from uuid import uuid4
 
 import msgspec
 
@@ -20,9 +21,10 @@ from rollout.acting import Hand
 from rollout.capacity import NOTHING_SHOWN, Capacity, capacity
 from rollout.commands import CommandRefused
 from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
-from rollout.detectable import Detectable, detectable
+from rollout.detectable import Detectable
 from rollout.ledger import JournalFile, Ledger
-from rollout.plan import Cause, RolloutPlan, make_plan
+from rollout.plan import Cause, RolloutPlan
+from rollout.proposal import detectable_at, proposed
 from rollout.reading import Reading
 from rollout.state import Decision, RolloutState, Signals, is_routed, signals
 from rollout.status import RolloutStatus
@@ -99,18 +101,7 @@ class RolloutController:
         `DataPlaneError`.
         """
         observed = await self._plane.observe()
-        others = [r.name for r in observed.residents if r.name != observed.stable]
-        if canary is None and len(others) != 1:
-            raise CommandRefused(f"name the canary: the residents beside stable are {others}")
-        resident = commands.resident_of(observed, canary or others[0])
-        plan = make_plan(
-            self.lines,
-            stable=observed.stable,
-            canary=resident.name,
-            version=resident.version,
-            weight=weight,
-            bake_s=bake_s,
-        )
+        plan = proposed(self.lines, observed, weight=weight, bake_s=bake_s, canary=canary)
         return plan, self._detectable(plan)
 
     async def start(self, plan: RolloutPlan, actor: str) -> RolloutStatus:
@@ -120,6 +111,7 @@ class RolloutController:
         if observed is None:
             raise CommandRefused("the data plane has not been seen yet")
         self._enter(commands.start(self._state, plan, observed), actor, urgent=False)
+        self._reading.rehearsal = None
         return await self._commanded()
 
     async def promote(self, actor: str) -> RolloutStatus:
@@ -179,6 +171,7 @@ class RolloutController:
             plan=state.plan,
             weight=state.weight,
             capacity=self._capacity(),
+            alarm=state.alarm,
             promoted=state.promoted,
             route_epoch=state.route_epoch,
             verdict=None if reading.fold is None else reading.judgement.verdict,
@@ -208,7 +201,9 @@ class RolloutController:
         observed = await self._look()
         if observed is not None:
             self._see(observed)
+        self._reading.look_for_rehearsal()
         await self._go_on()
+        await self._prove_alarm()
         if self._is_due():
             await self._act()
         self._ledger.try_to_catch_up()
@@ -266,6 +261,8 @@ class RolloutController:
             self._observed,
             judgement=self._reading.judgement,
             capacity=self._capacity() or NOTHING_SHOWN,
+            alarm=self._reading.alarm,
+            alarm_lack=self._reading.alarm_lack,
             fresh=self._reading.silence_s <= self.lines.rollout.evidence_stale_s,
             canary_died=canary_died,
         )
@@ -277,9 +274,7 @@ class RolloutController:
         return capacity(plan, self._observed, self._reading.traffic.of(plan.stable))
 
     def _detectable(self, plan: RolloutPlan) -> Detectable | None:
-        traffic = self._reading.traffic.per_second()
-        # Two digits are enough for people, and let a costly answer be kept.
-        return None if traffic is None else detectable(plan, float(f"{traffic:.2g}"))
+        return detectable_at(plan, self._reading.traffic.per_second())
 
     # ------------------------------------------------------------ deciding
     async def _go_on(self, *, canary_died: bool = False) -> None:
@@ -339,7 +334,22 @@ class RolloutController:
     async def _commanded(self) -> RolloutStatus:
         await self._act()
         await self._go_on()
+        await self._prove_alarm()
         return self.status()
+
+    async def _prove_alarm(self) -> None:
+        """Order a rehearsed breach where only that is missing; another one when it failed."""
+        plan, under_way = self._state.plan, self._reading.rehearsal
+        waits = under_way is not None and not under_way.ended
+        if plan is None or waits or not phases.wants_alarm(self._state, self._signals()):
+            return
+        within_s = self.lines.rollout.alarm_s
+        rehearsal = self._reading.rehearse(plan, uuid4().hex, within_s)
+        try:
+            await self._plane.rehearse(plan.canary, rehearsal.order(self._ledger.leader_epoch))
+        except DataPlaneError as err:
+            log.warning("a breach cannot be rehearsed: %s", err)
+            rehearsal.fail(f"the data plane did not take the order: {err}")
 
     async def _act(self) -> None:
         """Make the data plane what the state says."""

@@ -49,6 +49,7 @@ def apply(
         or (decision.phase is Phase.PROMOTING and decision.weight == ALL),
         requests_before=state.requests_before if here else requests,
         by_hand=False,
+        alarm=decision.alarm or state.alarm,
         held_from=_held_from(state, decision),
         identity=identity or state.identity,
         reasons=decision.reasons,
@@ -172,9 +173,24 @@ def _prepare(state: RolloutState, plan: RolloutPlan, signals: Signals) -> Decisi
         return stay(state, f"waits until {' and '.join(waiting)} can serve")
     if signals.identity in state.quarantined:
         return Decision(phase=Phase.QUARANTINED, weight=0, reasons=(quarantine_words(signals),))
+    if signals.alarm is None:
+        lack = f"the alarm path is not proved: {signals.alarm_lack}"
+        return msgspec.structs.replace(stay(state, lack), noted=True)
     if promotion.unproved(plan.weight, signals.capacity):
         return stay(state, f"A does not get {plan.weight} % yet: {signals.capacity.words}")
-    return Decision(phase=Phase.WARMUP, weight=plan.weight, reasons=("both residents are ready",))
+    return Decision(
+        phase=Phase.WARMUP,
+        weight=plan.weight,
+        reasons=("both residents are ready", signals.alarm.words),
+        alarm=signals.alarm,
+    )
+
+
+def wants_alarm(state: RolloutState, signals: Signals) -> bool:
+    """Whether nothing but a rehearsed breach is missing before A may have traffic."""
+    prepares = state.phase is Phase.PREPARE and not state.frozen
+    barred = signals.identity in state.quarantined
+    return prepares and signals.both_ready and not barred and signals.alarm is None
 
 
 def _bake(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: float) -> Decision:

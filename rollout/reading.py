@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from monitors.contract import EvidenceBatch
 from rollout.fold import NOTHING_KNOWN, EvidenceFold, Judgement
-from rollout.plan import Cause, cause_of
+from rollout.plan import Cause, RolloutPlan, cause_of
+from rollout.rehearsal import AlarmProof, Rehearsal
 from rollout.sequential import Numbers
 from rollout.state import RolloutState
 from rollout.store import Recovered
@@ -20,6 +21,8 @@ class Reading:
     def __init__(self, found: Recovered, share_s: float, clock: Callable[[], float]) -> None:
         self.cursor, self.fold = found.cursor, found.fold
         self.traffic = Traffic(share_s)
+        self.rehearsal: Rehearsal | None = None  # the newest, while the rollout prepares
+        self.alarm_lack = "a rehearsed breach has not come back yet"
         self._clock = clock
         self._heard = clock()  # a fresh start gives the log its time to answer
 
@@ -30,6 +33,8 @@ class Reading:
         self.cursor, self._heard = taken.cursor, self._clock()
         for entry in taken.entries:
             self.traffic.take(entry)
+        if self.rehearsal is not None:
+            self.rehearsal.take(taken.entries, self._heard)
         if self.fold is None or not serves:
             return False
         if not same_gateway:
@@ -47,6 +52,22 @@ class Reading:
             self.fold = EvidenceFold(state.plan, state.warm_from)
         if state.judged_from is not None:
             self.fold.judge_from(state.judged_from)
+
+    def rehearse(self, plan: RolloutPlan, rehearsal: str, within_s: float) -> Rehearsal:
+        """Expect a rehearsed breach from now on."""
+        self.rehearsal = Rehearsal(plan, rehearsal, self._clock(), within_s)
+        return self.rehearsal
+
+    def look_for_rehearsal(self) -> None:
+        """Note that the newest rehearsal has failed, where it has."""
+        if self.rehearsal is not None:
+            self.rehearsal.look(self._clock())
+            self.alarm_lack = self.rehearsal.failure or self.alarm_lack
+
+    @property
+    def alarm(self) -> AlarmProof | None:
+        """The proof that the newest rehearsal brought."""
+        return None if self.rehearsal is None else self.rehearsal.proof
 
     @property
     def silence_s(self) -> float:

@@ -5,6 +5,7 @@ from monitors.labels import Phase, ResidentState
 from rollout.capacity import Capacity
 from rollout.fold import Judgement
 from rollout.plan import Cause, RolloutPlan
+from rollout.rehearsal import AlarmProof
 from rollout.rollback import RollbackOrder
 
 _FORWARD = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.BAKE, Phase.STABLE})
@@ -26,6 +27,7 @@ class RolloutState(Wire, frozen=True):
     judged_from: Epoch | None = None  # the first one after its warm-up
     identity: str | None = None  # A's weights digest, else its version
     requests_before: Count = 0  # that A had finished when it came to its present share
+    alarm: AlarmProof | None = None  # that a breach on A would be called, before it had traffic
     by_hand: bool = False  # somebody else set the route, and it is left to them
     order: RollbackOrder | None = None  # in ROLLING_BACK: the intent, in the journal first
     quarantined: tuple[str, ...] = ()
@@ -76,6 +78,12 @@ class Signals(Wire, frozen=True):
     routed: bool  # the data plane acknowledged the wanted route
     identity: str | None
     capacity: Capacity  # of B, for all of the traffic
+    alarm: AlarmProof | None
+    alarm_lack: str  # why there is no such proof
+
+    @property
+    def both_ready(self) -> bool:
+        return bool(self.canary_ready and self.stable_ready)
 
 
 def signals(
@@ -84,6 +92,8 @@ def signals(
     *,
     judgement: Judgement,
     capacity: Capacity,
+    alarm: AlarmProof | None,
+    alarm_lack: str,
     fresh: bool,
     canary_died: bool,
 ) -> Signals:
@@ -105,6 +115,8 @@ def signals(
         routed=is_routed(state, observed),
         identity=identity,
         capacity=capacity,
+        alarm=alarm,
+        alarm_lack=alarm_lack,
     )
 
 
@@ -130,6 +142,7 @@ class Decision(Wire, frozen=True):
     reasons: tuple[str, ...]
     cause: Cause | None = None  # of a rollback
     quarantine: bool = False
+    alarm: AlarmProof | None = None  # what a start of traffic rests on
     noted: bool = False  # while it stays: its reasons are news for the journal
 
     @property

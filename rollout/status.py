@@ -5,6 +5,7 @@ from monitors.labels import Phase
 from rollout.capacity import Capacity
 from rollout.detectable import Detectable
 from rollout.plan import RolloutPlan
+from rollout.rehearsal import AlarmProof
 from rollout.rollback import Progress
 from rollout.sequential import Numbers, Verdict
 
@@ -32,3 +33,4 @@ class RolloutStatus(Wire, frozen=True):
     unjournalled: Count  # entries that wait for a journal that cannot be written
     deposed: bool  # another control plane leads
     capacity: Capacity | None = None  # of B, for all of the traffic
+    alarm: AlarmProof | None = None  # that the alarm path was proved before A had traffic

@@ -17,6 +17,7 @@ from monitors.contract import (
     Route,
     Wire,
 )
+from monitors.preparing import RehearsalOrder
 from runtime.guard import Guard
 from runtime.openai_errors import ApiError
 from runtime.orders import DrillsOff, Orders
@@ -62,6 +63,7 @@ class Control:
             ("POST", f"{resident}/flush", self._flush),
             ("POST", f"{resident}/probe", self._probe),
             ("POST", f"{resident}/drill", self._drill),
+            ("POST", f"{resident}/rehearse", self._rehearse),
             ("GET", "/evidence", self._evidence),
         ):
             routes.add_api_route(
@@ -124,6 +126,11 @@ class Control:
     async def _drill(self, request: Request) -> Wire:
         return await self._orders.drill(
             request.path_params["name"], await _order(request, DrillOrder)
+        )
+
+    async def _rehearse(self, request: Request) -> Wire:
+        return await self._orders.rehearse(
+            request.path_params["name"], await _order(request, RehearsalOrder)
         )
 
     async def _evidence(self, request: Request) -> Wire:

@@ -28,6 +28,8 @@ from monitors.contract import (
     ProbeReport,
     Route,
 )
+from monitors.preparing import RehearsalOrder, RehearsalReport
+from runtime.book import REHEARSED
 from runtime.flight import Fate
 from runtime.flights import Flights
 from runtime.plane import DataPlane
@@ -158,6 +160,18 @@ class Orders:
             detail = f"process {supervisor.pid} was killed"
             return DrillReport(resident=name, kind=order.kind, running=True, detail=detail)
         return await resident.drill(order)
+
+    async def rehearse(self, name: Name, order: RehearsalOrder) -> RehearsalReport:
+        """Put a rehearsed breach of a resident into the evidence log, as operator traffic."""
+        await self._admit(order.leader_epoch, name)
+        for number in range(order.requests):
+            at = f"{order.rehearsal}-{number}"
+            self._plane.book.rehearsed(
+                self._plane.stamp(name, at, at, operator=True), order.rehearsal
+            )
+        return RehearsalReport(
+            resident=name, rehearsal=order.rehearsal, entries=REHEARSED * order.requests
+        )
 
     async def _admit(self, leader_epoch: int, name: Name) -> None:
         self._plane.router.require(name)

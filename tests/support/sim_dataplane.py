@@ -4,6 +4,8 @@ It keeps the contract (fences, leases, refusals) and breaks on demand: lost ackn
 outages, engines that die, hang or lie about their flushes.
 """
 
+from enum import Enum
+
 import msgspec
 
 from monitors.contract import (
@@ -15,6 +17,7 @@ from monitors.contract import (
     DrillReport,
     EvidenceBatch,
     EvidenceBody,
+    FaultFound,
     FlushOrder,
     FlushReceipt,
     LadderOrder,
@@ -23,12 +26,14 @@ from monitors.contract import (
     ProbeOrder,
     ProbeReport,
     Refusal,
+    RequestFinished,
     ResidentChanged,
     ResidentStatus,
     Route,
 )
 from monitors.evidence import Cursor, EvidenceLog
-from monitors.labels import ResidentState
+from monitors.labels import Detector, Fault, Grade, Origin, Outcome, ResidentState
+from monitors.preparing import RehearsalOrder, RehearsalReport
 from monitors.redlines import RedLines
 from monitors.rungs import name_of
 from rollout.dataplane import Conflict, Refused, UnknownResident, Unreachable
@@ -36,6 +41,14 @@ from runtime.levels import Levels
 from runtime.router import OrderRefused
 
 LINES = RedLines()
+_CUT = FaultFound(
+    fault=Fault.SPEECH_TRUNCATED,
+    grade=Grade.HARD,
+    origin=Origin.OUTPUT,
+    detector=Detector.SPEECH,
+    rule="rehearsal",
+    detail="a rehearsed breach",
+)
 
 
 class Clock:
@@ -87,6 +100,15 @@ class SimResident:
         self.levels.order(order)
 
 
+class Rehearsals(Enum):
+    """What becomes of a rehearsed breach; the answer always says that all of it is in the log."""
+
+    TOLD = "told"
+    DROPPED = "dropped"
+    THINNED = "thinned"  # one request of them
+    COUNTED = "counted"  # not marked as operator traffic
+
+
 class SimDataPlane:
     """`rollout.dataplane.DataPlane` with stable `b` (version v1) and canary `a` (version v2)."""
 
@@ -104,6 +126,7 @@ class SimDataPlane:
         self.reachable = True
         self.lose_acks = 0  # so many orders are taken, but their answers are lost
         self.orders: list[str] = []
+        self.rehearsals = Rehearsals.TOLD
         self.busy_share: float | None = None
         self._weight = 0
         self.lease_ends = 0.0
@@ -260,6 +283,40 @@ class SimDataPlane:
         return DrillReport(
             resident=self._resident(resident).name, kind=order.kind, running=True, detail=""
         )
+
+    async def rehearse(self, resident: str, order: RehearsalOrder) -> RehearsalReport:
+        self._admit("rehearse", order.leader_epoch)
+        at = self._resident(resident)
+        marked = self.rehearsals is not Rehearsals.COUNTED
+        entries = 0
+        for number in range(self._rehearsed(order.requests)):
+            for body in (_CUT, RequestFinished(outcome=Outcome.OK, faulted=True)):
+                entries += 1
+                self.log.append(
+                    body,
+                    resident=resident,
+                    version=at.version,
+                    session=f"{order.rehearsal}-{number}",
+                    request_id=f"{order.rehearsal}-{number}",
+                    pool_epoch=at.pool_epoch,
+                    route_epoch=self.route.route_epoch,
+                    level=at.level,
+                    operator=marked,
+                    rehearsal=order.rehearsal,
+                )
+        self._acknowledge()
+        return RehearsalReport(
+            resident=resident, rehearsal=order.rehearsal, entries=2 * order.requests
+        )
+
+    def _rehearsed(self, requests: int) -> int:
+        match self.rehearsals:
+            case Rehearsals.DROPPED:
+                return 0
+            case Rehearsals.THINNED:
+                return 1
+            case _:
+                return requests
 
     async def evidence(self, cursor: Cursor, wait_s: float) -> EvidenceBatch:
         self._require_reachable()

@@ -69,6 +69,8 @@ async def test_a_start_waits_for_both_residents(world: World) -> None:
     assert world.status.phase is Phase.PREPARE
     world.plane.revive("a")
     await world.step()
+    assert world.status.phase is Phase.PREPARE, "a breach is rehearsed now"
+    await world.step()
     assert world.status.phase is Phase.WARMUP
 
 

@@ -11,6 +11,7 @@ from rollout.capacity import Capacity
 from rollout.fold import Judgement
 from rollout.phases import apply, decide, settled
 from rollout.plan import Cause, make_plan
+from rollout.rehearsal import AlarmProof
 from rollout.rollback import Progress, RollbackOrder, Step
 from rollout.sequential import LineTest, Numbers, Verdict
 from rollout.state import RolloutState, Signals
@@ -27,6 +28,8 @@ WELL = Signals(
     routed=True,
     identity="sha256:v2",
     capacity=Capacity(stable="b", busy_share=0.3, served=100, all=200, limit=0.75),
+    alarm=AlarmProof(rehearsal="r1", requests=6, seconds=0.1),
+    alarm_lack="",
 )
 SMALL = Capacity(stable="b", busy_share=0.5, served=100, all=200, limit=0.75)
 UNSEEN = Capacity(stable="b", busy_share=None, served=100, all=200, limit=0.75)
@@ -74,6 +77,7 @@ def seen(**changes: object) -> Signals:
         (at(Phase.PREPARE), WELL, 0.0, (Phase.WARMUP, 5)),
         (at(Phase.PREPARE), seen(canary_ready=False), 0.0, (Phase.PREPARE, 0)),
         (at(Phase.PREPARE), seen(stable_ready=None), 0.0, (Phase.PREPARE, 0)),
+        (at(Phase.PREPARE), seen(alarm=None), 9e9, (Phase.PREPARE, 0)),
         (at(Phase.PREPARE, quarantined=("sha256:v2",)), WELL, 0.0, (Phase.QUARANTINED, 0)),
         (at(Phase.WARMUP), seen(judgement=UNKNOWN), 0.0, (Phase.CANARY, 5)),
         (at(Phase.WARMUP), seen(routed=False), 99.0, (Phase.WARMUP, 5)),

@@ -121,6 +121,7 @@ class World:
         await self.controller.tick()
         plan, _ = await self.controller.propose(weight=weight)
         await self.controller.start(plan, "ann")
+        await self.controller.poll(0.0)  # brings the rehearsed breach
         self.good(3)
         await self.step()
 

@@ -1,0 +1,40 @@
+"""What a rollout would be, told before it begins: its plan, and what today's traffic can show."""
+
+from monitors.contract import Observed
+from monitors.redlines import RedLines
+from rollout import commands
+from rollout.commands import CommandRefused
+from rollout.detectable import Detectable, detectable
+from rollout.plan import RolloutPlan, make_plan
+
+
+def proposed(
+    lines: RedLines,
+    observed: Observed,
+    *,
+    weight: int | None,
+    bake_s: float | None,
+    canary: str | None,
+) -> RolloutPlan:
+    """The plan that these wishes make. `canary` None: the resident that is not stable.
+
+    Raises `CommandRefused` and `PlanError`.
+    """
+    others = [r.name for r in observed.residents if r.name != observed.stable]
+    if canary is None and len(others) != 1:
+        raise CommandRefused(f"name the canary: the residents beside stable are {others}")
+    resident = commands.resident_of(observed, canary or others[0])
+    return make_plan(
+        lines,
+        stable=observed.stable,
+        canary=resident.name,
+        version=resident.version,
+        weight=weight,
+        bake_s=bake_s,
+    )
+
+
+def detectable_at(plan: RolloutPlan, requests_per_s: float | None) -> Detectable | None:
+    """What `plan` can detect at this traffic; None: no traffic has been seen."""
+    # Two digits are enough for people, and let a costly answer be kept.
+    return None if requests_per_s is None else detectable(plan, float(f"{requests_per_s:.2g}"))
