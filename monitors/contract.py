@@ -20,16 +20,8 @@ from monitors.labels import (
     Outcome,
     ResidentState,
 )
-
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
-Epoch = Annotated[int, msgspec.Meta(ge=0)]
-Lease = Annotated[float, msgspec.Meta(gt=0.0)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of everything that crosses a process border."""
+from monitors.preparing import Loading
+from monitors.wire import Count, Epoch, Lease, Name, Percent, Wire
 
 
 # ---------------------------------------------------------------- the ladder's vector (DESIGN 7)
@@ -192,6 +184,8 @@ class ResidentStatus(Wire, frozen=True):
     apart: dict[SessionClass, Level] = msgspec.field(default_factory=dict[SessionClass, Level])
     busy_share: float | None = None
     live_native_bytes: Count | None = None
+    checkpoint: str | None = None  # the folder of its model
+    loading: Loading | None = None
 
     def level_of(self, session_class: SessionClass) -> Level:
         """What sessions of a class are served at."""

@@ -27,7 +27,7 @@ from monitors.contract import (
     Wire,
 )
 from monitors.evidence import Cursor
-from monitors.preparing import RehearsalOrder, RehearsalReport
+from monitors.preparing import LoadOrder, RehearsalOrder, RehearsalReport
 
 T = TypeVar("T")
 
@@ -85,6 +85,7 @@ class DataPlane(Protocol):
     async def probe(self, resident: str, order: ProbeOrder) -> ProbeReport: ...
     async def drill(self, resident: str, order: DrillOrder) -> DrillReport: ...
     async def rehearse(self, resident: str, order: RehearsalOrder) -> RehearsalReport: ...
+    async def load(self, resident: str, order: LoadOrder) -> Observed: ...
     async def evidence(self, cursor: Cursor, wait_s: float) -> EvidenceBatch: ...
 
 
@@ -121,6 +122,9 @@ class HttpDataPlane:
 
     async def rehearse(self, resident: str, order: RehearsalOrder) -> RehearsalReport:
         return await self._post(RehearsalReport, resident, "rehearse", order, _TIMEOUT_S)
+
+    async def load(self, resident: str, order: LoadOrder) -> Observed:
+        return await self._post(Observed, resident, "load", order, _TIMEOUT_S)
 
     async def evidence(self, cursor: Cursor, wait_s: float) -> EvidenceBatch:
         """Entries after `cursor`: at once where there are some, else after up to `wait_s`."""

@@ -222,6 +222,13 @@ class Book:
             self.exposition.gauge(gauge).set(None, version)
         self.exposition.gauge(catalog.SHOWS_TABLE).set(None, version, Table.CACHE)
 
+    def close(self, version: str) -> None:
+        """A version has given its place to another: nothing of it is shown any more."""
+        self.lost_sight(version)
+        for table in (self.cache, self.latency, self.faults):
+            table.forget(version)
+        self.exposition.forget(version)
+
     def rehearsed(self, stamp: Stamp, rehearsal: str) -> None:
         """A request that never was, with a hard fault, for the evidence log's readers alone: no
         table, metric or trace hears of it."""
