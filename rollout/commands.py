@@ -29,9 +29,9 @@ def start(state: RolloutState, plan: RolloutPlan, observed: Observed) -> Rollout
     if observed.stable != plan.stable:
         raise CommandRefused(f"{observed.stable!r} is stable now, not {plan.stable!r}: plan anew")
     canary = resident_of(observed, plan.canary)
-    if canary.version != plan.version:
+    if plan.model is None and canary.version != plan.version:
         raise CommandRefused(f"{plan.canary!r} is {canary.version}, not {plan.version}: plan anew")
-    identity = identity_of(canary)
+    identity = None if plan.model is not None else identity_of(canary)
     if identity in state.quarantined:
         raise CommandRefused(
             f"{identity} is under quarantine; `redline rollout clear-quarantine {identity}` "

@@ -8,7 +8,6 @@ the way from a breach to a weight of 0 waits for no tick.
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from uuid import uuid4
 
 import msgspec
 
@@ -24,6 +23,7 @@ from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
 from rollout.detectable import Detectable
 from rollout.ledger import JournalFile, Ledger
 from rollout.plan import Cause, RolloutPlan
+from rollout.preparing import Preparation
 from rollout.proposal import detectable_at, proposed
 from rollout.reading import Reading
 from rollout.state import Decision, RolloutState, Signals, is_routed, signals
@@ -64,6 +64,7 @@ class RolloutController:
         self._hand = Hand(
             plane, self._ledger, lines.rollout, found.progress, told=self._tell, clock=clock
         )
+        self._preparation = Preparation(plane, self._ledger, lines.rollout, self._reading)
         self._observed: Observed | None = None
         self._staying: tuple[str, ...] = ()  # why it stays where it is, by the last look
         self._saved = clock()
@@ -93,15 +94,22 @@ class RolloutController:
 
     # ------------------------------------------------------------ commands
     async def propose(
-        self, weight: int | None = None, bake_s: float | None = None, canary: str | None = None
+        self,
+        weight: int | None = None,
+        bake_s: float | None = None,
+        canary: str | None = None,
+        model: str | None = None,
     ) -> tuple[RolloutPlan, Detectable | None]:
         """The plan that these wishes make, and what it can detect at today's traffic.
 
-        `canary` None: the resident that is not stable. Raises `CommandRefused`, `PlanError` and
+        `canary` None: the resident that is not stable; `model`: a checkpoint folder that it is to
+        load first, as the data plane sees it. Raises `CommandRefused`, `PlanError` and
         `DataPlaneError`.
         """
         observed = await self._plane.observe()
-        plan = proposed(self.lines, observed, weight=weight, bake_s=bake_s, canary=canary)
+        plan = proposed(
+            self.lines, observed, weight=weight, bake_s=bake_s, canary=canary, model=model
+        )
         return plan, self._detectable(plan)
 
     async def start(self, plan: RolloutPlan, actor: str) -> RolloutStatus:
@@ -110,6 +118,11 @@ class RolloutController:
         observed = self._observed
         if observed is None:
             raise CommandRefused("the data plane has not been seen yet")
+        commands.start(self._state, plan, observed)  # refuses before anything is ordered
+        try:
+            self._observed = await self._preparation.load(plan) or observed
+        except Refused as err:
+            raise CommandRefused(str(err)) from err
         self._enter(commands.start(self._state, plan, observed), actor, urgent=False)
         self._reading.rehearsal = None
         return await self._commanded()
@@ -203,7 +216,7 @@ class RolloutController:
             self._see(observed)
         self._reading.look_for_rehearsal()
         await self._go_on()
-        await self._prove_alarm()
+        await self._prepare()
         if self._is_due():
             await self._act()
         self._ledger.try_to_catch_up()
@@ -334,22 +347,13 @@ class RolloutController:
     async def _commanded(self) -> RolloutStatus:
         await self._act()
         await self._go_on()
-        await self._prove_alarm()
+        await self._prepare()
         return self.status()
 
-    async def _prove_alarm(self) -> None:
-        """Order a rehearsed breach where only that is missing; another one when it failed."""
-        plan, under_way = self._state.plan, self._reading.rehearsal
-        waits = under_way is not None and not under_way.ended
-        if plan is None or waits or not phases.wants_alarm(self._state, self._signals()):
-            return
-        within_s = self.lines.rollout.alarm_s
-        rehearsal = self._reading.rehearse(plan, uuid4().hex, within_s)
-        try:
-            await self._plane.rehearse(plan.canary, rehearsal.order(self._ledger.leader_epoch))
-        except DataPlaneError as err:
-            log.warning("a breach cannot be rehearsed: %s", err)
-            rehearsal.fail(f"the data plane did not take the order: {err}")
+    async def _prepare(self) -> None:
+        given_up = await self._preparation.go_on(self._state, self._signals())
+        if given_up is not None and self._state.phase is Phase.PREPARE:
+            self._move(given_up, store.ACTOR)
 
     async def _act(self) -> None:
         """Make the data plane what the state says."""

@@ -4,9 +4,10 @@ import msgspec
 
 from monitors.contract import Epoch
 from monitors.labels import Phase
+from monitors.preparing import Loading, LoadStage
 from rollout import promotion
 from rollout.fold import Judgement
-from rollout.plan import ALL, Cause, RolloutPlan, cause_of
+from rollout.plan import ALL, Cause, ModelToLoad, RolloutPlan, cause_of
 from rollout.rollback import Progress, RollbackOrder
 from rollout.sequential import Numbers, Verdict
 from rollout.state import AS_CANARY, Decision, RolloutState, Signals, hold, stay
@@ -160,7 +161,28 @@ def _advance(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: 
             return stay(state, *state.reasons)
 
 
+def refused(why: str) -> Decision:
+    """The end of a rollout whose model the data plane will not load."""
+    return Decision(phase=Phase.IDLE, weight=0, reasons=(f"the new model is refused: {why}",))
+
+
+def _load(state: RolloutState, model: ModelToLoad, loading: Loading | None) -> Decision | None:
+    """What follows from how far A's new model is; None: it is in."""
+    stage = None if loading is None else loading.stage
+    if loading is None or stage is None:
+        return stay(state, f"A is to load {model.checkpoint}")
+    if stage is LoadStage.REFUSED:
+        return refused(loading.detail)
+    if stage is LoadStage.LOADED:
+        return None
+    read = "" if loading.read is None else f", {loading.read:.0%} read"
+    return stay(state, f"A loads {model.checkpoint}: {stage}{read}")
+
+
 def _prepare(state: RolloutState, plan: RolloutPlan, signals: Signals) -> Decision:
+    loads = None if plan.model is None else _load(state, plan.model, signals.loading)
+    if loads is not None:
+        return loads
     waiting = [
         name
         for name, ready in (

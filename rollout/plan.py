@@ -50,6 +50,13 @@ class PlanError(ValueError):
     """A rollout that cannot be started as asked; the message says what to change."""
 
 
+class ModelToLoad(Wire, frozen=True):
+    """A checkpoint folder, as the data plane sees it, that A loads first, by order `load`."""
+
+    load: Name
+    checkpoint: str
+
+
 class RolloutPlan(Wire, frozen=True):
     """A (`canary`) gets `weight` percent beside B (`stable`) for `bake_s`, judged by the lines.
 
@@ -68,6 +75,7 @@ class RolloutPlan(Wire, frozen=True):
     residency: Line
     latency: tuple[LatencyLine, ...]
     steps: tuple[Step, ...] = ()  # between `weight` and all
+    model: ModelToLoad | None = None  # None: A has its model already
     # Of B's utilisation, were all of the traffic its own.
     stable_limit: float = RedLines().scheduler.resume_utilisation
 
@@ -103,6 +111,7 @@ def make_plan(
     version: str,
     weight: int | None = None,
     bake_s: float | None = None,
+    model: ModelToLoad | None = None,
 ) -> RolloutPlan:
     """A plan by the red lines; `weight` and `bake_s` default to S4.4's. Raises `PlanError`."""
     figures = lines.rollout
@@ -113,6 +122,7 @@ def make_plan(
             canary=canary,
             version=version,
             weight=share,
+            model=model,
             bake_s=figures.bake_s if bake_s is None else bake_s,
             steps=tuple(
                 Step(weight=step.weight, least_s=step.least_s, least_requests=step.least_requests)

@@ -1,11 +1,14 @@
 """What a rollout would be, told before it begins: its plan, and what today's traffic can show."""
 
+from pathlib import PurePath
+from uuid import uuid4
+
 from monitors.contract import Observed
 from monitors.redlines import RedLines
 from rollout import commands
 from rollout.commands import CommandRefused
 from rollout.detectable import Detectable, detectable
-from rollout.plan import RolloutPlan, make_plan
+from rollout.plan import ModelToLoad, RolloutPlan, make_plan
 
 
 def proposed(
@@ -15,8 +18,10 @@ def proposed(
     weight: int | None,
     bake_s: float | None,
     canary: str | None,
+    model: str | None,
 ) -> RolloutPlan:
-    """The plan that these wishes make. `canary` None: the resident that is not stable.
+    """The plan that these wishes make. `canary` None: the resident that is not stable; `model`:
+    a checkpoint folder that it is to load first, which gives the version its name.
 
     Raises `CommandRefused` and `PlanError`.
     """
@@ -28,9 +33,10 @@ def proposed(
         lines,
         stable=observed.stable,
         canary=resident.name,
-        version=resident.version,
+        version=resident.version if model is None else PurePath(model).name,
         weight=weight,
         bake_s=bake_s,
+        model=None if model is None else ModelToLoad(load=uuid4().hex, checkpoint=model),
     )
 
 

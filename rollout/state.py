@@ -2,6 +2,7 @@
 
 from monitors.contract import Count, Epoch, Name, Observed, Percent, ResidentStatus, Wire
 from monitors.labels import Phase, ResidentState
+from monitors.preparing import Loading, LoadStage
 from rollout.capacity import Capacity
 from rollout.fold import Judgement
 from rollout.plan import Cause, RolloutPlan
@@ -80,6 +81,8 @@ class Signals(Wire, frozen=True):
     capacity: Capacity  # of B, for all of the traffic
     alarm: AlarmProof | None
     alarm_lack: str  # why there is no such proof
+    seen: bool = True  # the data plane was seen lately
+    loading: Loading | None = None  # of the plan's model
 
     @property
     def both_ready(self) -> bool:
@@ -100,12 +103,16 @@ def signals(
     """What the data plane's last answer means for this rollout."""
     ready: dict[str, bool] = {}
     identity: str | None = None
+    loading: Loading | None = None
     plan = state.plan
     if plan is not None and observed is not None:
         for resident in observed.residents:
-            right = resident.name != plan.canary or resident.version == plan.version
+            right = True
+            if resident.name == plan.canary:
+                loading = _loading(plan, resident)
+                right = resident.version == plan.version and (plan.model is None or _is_in(loading))
+                identity = identity_of(resident) if right else None
             ready[resident.name] = right and resident.state is ResidentState.READY
-            identity = identity_of(resident) if resident.name == plan.canary else identity
     return Signals(
         judgement=judgement,
         fresh=fresh,
@@ -117,7 +124,20 @@ def signals(
         capacity=capacity,
         alarm=alarm,
         alarm_lack=alarm_lack,
+        seen=observed is not None,
+        loading=loading,
     )
+
+
+def _loading(plan: RolloutPlan, canary: ResidentStatus) -> Loading | None:
+    """How far A's loading of the plan's own model is; None: the data plane knows nothing of it."""
+    loading = canary.loading
+    ordered = plan.model is not None and loading is not None and loading.load == plan.model.load
+    return loading if ordered else None
+
+
+def _is_in(loading: Loading | None) -> bool:
+    return loading is not None and loading.stage is LoadStage.LOADED
 
 
 def identity_of(resident: ResidentStatus) -> str:

@@ -33,10 +33,16 @@ from monitors.contract import (
 )
 from monitors.evidence import Cursor, EvidenceLog
 from monitors.labels import Detector, Fault, Grade, Origin, Outcome, ResidentState
-from monitors.preparing import RehearsalOrder, RehearsalReport
+from monitors.preparing import (
+    Loading,
+    LoadOrder,
+    LoadStage,
+    RehearsalOrder,
+    RehearsalReport,
+)
 from monitors.redlines import RedLines
 from monitors.rungs import name_of
-from rollout.dataplane import Conflict, Refused, UnknownResident, Unreachable
+from rollout.dataplane import Conflict, Invalid, Refused, UnknownResident, Unreachable
 from runtime.levels import Levels
 from runtime.router import OrderRefused
 
@@ -79,6 +85,7 @@ class SimResident:
         self.in_flight = 0
         self.hangs = False  # streams never finish by themselves
         self.lies = False  # a flush reports success and empties nothing
+        self.loading: Loading | None = None
 
     @property
     def level(self) -> Level:
@@ -127,6 +134,7 @@ class SimDataPlane:
         self.lose_acks = 0  # so many orders are taken, but their answers are lost
         self.orders: list[str] = []
         self.rehearsals = Rehearsals.TOLD
+        self.refuses_models = ""  # why, if it does
         self.busy_share: float | None = None
         self._weight = 0
         self.lease_ends = 0.0
@@ -309,6 +317,45 @@ class SimDataPlane:
             resident=resident, rehearsal=order.rehearsal, entries=2 * order.requests
         )
 
+    async def load(self, resident: str, order: LoadOrder) -> Observed:
+        self._admit("load", order.leader_epoch)
+        at = self._resident(resident)
+        if resident == self.route.stable or self.weight(resident):
+            raise self._conflict(f"{resident!r} has traffic")
+        if self.refuses_models:
+            raise Invalid(422, Refusal(error=f"{order.checkpoint}: {self.refuses_models}"))
+        if at.loading is None or at.loading.load != order.load:
+            at.loading = Loading(
+                load=order.load,
+                checkpoint=order.checkpoint,
+                version=order.version,
+                stage=LoadStage.CHECKING,
+            )
+        self._acknowledge()
+        return self._observed()
+
+    def start_model(self, name: str) -> None:
+        """The check is passed: the engine ends, and another one starts with the new model."""
+        at = self.residents[name]
+        if at.loading is None or at.loading.stage is not LoadStage.CHECKING:
+            return
+        at.loading = msgspec.structs.replace(at.loading, stage=LoadStage.STARTING)
+        at.version = at.loading.version
+        at.digest, at.cached, at.state = f"sha256:{at.version}", 0, ResidentState.LOADING
+        at.min_pool_epoch = max(at.min_pool_epoch, at.pool_epoch) + 1
+        self._tell(at)
+
+    def end_load(self, name: str, refusal: str = "") -> None:
+        """It is loaded; or refused, and the resident is as it was."""
+        at = self.residents[name]
+        if at.loading is None or at.loading.stage in (LoadStage.LOADED, LoadStage.REFUSED):
+            return
+        if not refusal:
+            self.start_model(name)
+            self.revive(name)
+        stage = LoadStage.REFUSED if refusal else LoadStage.LOADED
+        at.loading = msgspec.structs.replace(at.loading, stage=stage, detail=refusal)
+
     def _rehearsed(self, requests: int) -> int:
         match self.rehearsals:
             case Rehearsals.DROPPED:
@@ -375,6 +422,7 @@ class SimDataPlane:
                     pool_epoch=r.pool_epoch if r.state is ResidentState.READY else None,
                     weights_digest=r.digest,
                     in_flight=r.in_flight,
+                    loading=r.loading,
                 )
                 for r in self.residents.values()
             ),
