@@ -26,7 +26,7 @@ def first_outputs(stack: RunningStack, clip: Path, requests: int) -> dict[str, f
 
 def rollback(stack: RunningStack, clip: Path) -> tuple[float, float]:
     """Seconds from the fault that breaches to (all new sessions on B, verified flush)."""
-    stack.cli("rollout", "start", "--weight", "50")
+    stack.cli("rollout", "start", "--yes", "--weight", "50")
     wait_until(lambda: stack.resident("a")["weight"] == 50, 20)
     stack.cli("inject", "truncate", "-r", "a")
     out = ("--out", str(clip.parent / "answer.wav"))

@@ -1,4 +1,4 @@
-"""What all wire types are made of: their base, and the numbers and names that they carry."""
+"""What every message between processes is made of: its base, and the numbers and names in it."""
 
 from typing import Annotated
 

@@ -184,6 +184,7 @@ class RolloutController:
             plan=state.plan,
             weight=state.weight,
             capacity=self._capacity(),
+            loading=self._signals().loading,
             alarm=state.alarm,
             promoted=state.promoted,
             route_epoch=state.route_epoch,

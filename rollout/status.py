@@ -2,6 +2,7 @@
 
 from monitors.contract import Count, Epoch, Percent, Wire
 from monitors.labels import Phase
+from monitors.preparing import Loading, LoadStage
 from rollout.capacity import Capacity
 from rollout.detectable import Detectable
 from rollout.plan import RolloutPlan
@@ -33,4 +34,12 @@ class RolloutStatus(Wire, frozen=True):
     unjournalled: Count  # entries that wait for a journal that cannot be written
     deposed: bool  # another control plane leads
     capacity: Capacity | None = None  # of B, for all of the traffic
+    loading: Loading | None = None  # of the plan's model, while A prepares
     alarm: AlarmProof | None = None  # that the alarm path was proved before A had traffic
+
+    @property
+    def loads(self) -> bool:
+        """Whether A has yet to get the plan's model."""
+        has_it = self.loading is not None and self.loading.stage is LoadStage.LOADED
+        waits = self.plan is not None and self.plan.model is not None and not has_it
+        return self.phase is Phase.PREPARE and waits

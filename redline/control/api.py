@@ -45,6 +45,14 @@ class StartOrder(Wire, frozen=True):
     weight: int | None = None
     bake_s: float | None = None
     canary: str | None = None
+    model: str | None = None  # a checkpoint folder that A loads first, as the data plane sees it
+
+
+class ProposalAnswer(Wire, frozen=True):
+    """The plan that an order would begin, and the smallest effects it could detect."""
+
+    plan: RolloutPlan
+    detectable: Detectable | None
 
 
 class StartAnswer(Wire, frozen=True):
