@@ -4,6 +4,7 @@ It keeps the contract (fences, leases, refusals) and breaks on demand: lost ackn
 outages, engines that die, hang or lie about their flushes.
 """
 
+import math
 from enum import Enum
 
 import msgspec
@@ -22,6 +23,7 @@ from monitors.contract import (
     FlushReceipt,
     LadderOrder,
     Level,
+    MilestoneReached,
     Observed,
     ProbeOrder,
     ProbeReport,
@@ -85,6 +87,7 @@ class SimResident:
         self.in_flight = 0
         self.hangs = False  # streams never finish by themselves
         self.lies = False  # a flush reports success and empties nothing
+        self.writes_late = False  # an old request writes to the cache once it is flushed
         self.loading: Loading | None = None
 
     @property
@@ -116,29 +119,35 @@ class Rehearsals(Enum):
     COUNTED = "counted"  # not marked as operator traffic
 
 
+def _is_nan(body: EvidenceBody) -> bool:
+    return isinstance(body, MilestoneReached) and math.isnan(body.seconds)
+
+
 class SimDataPlane:
     """`rollout.dataplane.DataPlane` with stable `b` (version v1) and canary `a` (version v2)."""
 
     def __init__(self, clock: Clock, lines: RedLines = LINES) -> None:
         self.clock = clock
         self.lines = lines
+        self._lives = 1
         self.held = Levels(("a", "b"), lines, clock=clock)
         self.residents = {
             "a": SimResident("a", "v2", self.held),
             "b": SimResident("b", "v1", self.held),
         }
-        self.log = EvidenceLog("gateway-1", wall=clock)
+        self.wall_jump = 0.0  # how far somebody has set the calendar clock
+        self.log = self._new_log()
         self.route = Route(leader_epoch=0, route_epoch=3, stable="b", canary="a")
         self.leader_epoch = 0
         self.reachable = True
         self.lose_acks = 0  # so many orders are taken, but their answers are lost
+        self.lose_orders = 0  # so many never arrive
         self.orders: list[str] = []
         self.rehearsals = Rehearsals.TOLD
         self.refuses_models = ""  # why, if it does
         self.busy_share: float | None = None
         self._weight = 0
         self.lease_ends = 0.0
-        self._lives = 1
 
     # ------------------------------------------------------------ what tests do to it
     @property
@@ -185,7 +194,10 @@ class SimDataPlane:
         """A new gateway process: a new log, A at 0, the fence as it was on disk."""
         self._lives += 1
         self._weight = 0
-        self.log = EvidenceLog(f"gateway-{self._lives}", wall=self.clock)
+        self.log = self._new_log()
+
+    def _new_log(self) -> EvidenceLog:
+        return EvidenceLog(f"gateway-{self._lives}", wall=lambda: self.clock() + self.wall_jump)
 
     def forget_levels(self) -> None:
         """As a gateway does that is started again."""
@@ -254,6 +266,7 @@ class SimDataPlane:
         flushed.pool_epoch = max(old, flushed.min_pool_epoch)
         emptied = 0 if flushed.lies else flushed.cached
         flushed.cached -= emptied
+        flushed.cached += 7 if flushed.writes_late else 0
         self._acknowledge()
         return FlushReceipt(
             resident=resident,
@@ -367,7 +380,10 @@ class SimDataPlane:
 
     async def evidence(self, cursor: Cursor, wait_s: float) -> EvidenceBatch:
         self._require_reachable()
-        return await self.log.after(cursor.incarnation, cursor.seq, wait_s)
+        batch = await self.log.after(cursor.incarnation, cursor.seq, wait_s)
+        if any(_is_nan(entry.body) for entry in batch.entries):  # JSON has no word for it
+            raise Unreachable("the answer cannot be read")
+        return batch
 
     # ------------------------------------------------------------ inside
     def _require_reachable(self) -> None:
@@ -376,6 +392,9 @@ class SimDataPlane:
 
     def _admit(self, order: str, leader_epoch: int) -> None:
         self._require_reachable()
+        if self.lose_orders:
+            self.lose_orders -= 1
+            raise Unreachable("the order was lost")
         if leader_epoch < self.leader_epoch:
             raise self._conflict(f"leader epoch {leader_epoch} is stale")
         self.leader_epoch = leader_epoch

@@ -6,24 +6,10 @@ import pytest
 
 from monitors.journal import Journal
 from monitors.labels import Phase
-from monitors.redlines import PromotionStep
 from rollout.rollback import Step
 from tests.support.journals import ScratchJournal
-from tests.unit.rollout.world import LINES, Killed, World
+from tests.unit.rollout.world import QUICK, Killed, World
 
-QUICK = LINES.model_copy(
-    update={
-        "rollout": LINES.rollout.model_copy(
-            update={
-                "bake_s": 10.0,
-                "steps": tuple(
-                    PromotionStep(weight=weight, least_s=5.0, least_requests=1)
-                    for weight in (25, 50)
-                ),
-            }
-        )
-    }
-)
 _ROLLBACK_ENTRIES = 1 + 2 * (len(Step) - 1) + 1  # the intent, two a step, the outcome
 
 

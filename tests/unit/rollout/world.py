@@ -32,6 +32,20 @@ LINES = RedLines(
     ),
 )
 """Loose lines, so that a handful of requests is evidence."""
+QUICK = LINES.model_copy(
+    update={
+        "rollout": LINES.rollout.model_copy(
+            update={
+                "bake_s": 10.0,
+                "steps": tuple(
+                    PromotionStep(weight=weight, least_s=5.0, least_requests=1)
+                    for weight in (25, 50)
+                ),
+            }
+        )
+    }
+)
+"""The same with a short bake and short steps."""
 
 
 class Killed(BaseException):
@@ -131,12 +145,12 @@ class World:
             self.good(canary_requests)
             await self.step()
 
-    async def promote(self) -> None:
-        """A healthy rollout from its start until A serves everybody."""
+    async def promote(self, until: Phase = Phase.BAKE) -> None:
+        """A healthy rollout from its start until A serves everybody, or not so far."""
         self.stable_requests = 2
         await self.start()
         for _ in range(200):
-            if self.status.phase is Phase.BAKE:
+            if self.status.phase is until:
                 return
             self.good(2)
             await self.step()
