@@ -50,7 +50,8 @@ def evidence(stack: RunningStack) -> list[dict[str, Any]]:
 
 
 def is_hard(entry: dict[str, Any]) -> bool:
-    return entry["body"]["type"] == "fault" and entry["body"]["grade"] == "hard"
+    found = entry["body"]["type"] == "fault" and entry["body"]["grade"] == "hard"
+    return found and not entry["rehearsal"]
 
 
 def main() -> None:
