@@ -31,12 +31,14 @@ Version = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}
 
 class LoadOrder(Wire, frozen=True):
     """Load the `checkpoint` folder, as the data plane sees it, into a resident that serves
-    nobody, in place of the model it has. `load`: an id; what was taken once is not done again."""
+    nobody, in place of the model it has. `load`: an id; what was taken once is not done again.
+    `hurry`: at the priority of everything else, at the cost of what serves."""
 
     leader_epoch: Epoch
     load: Name
     checkpoint: str
     version: Version
+    hurry: bool = False
 
 
 class LoadStage(StrEnum):

@@ -24,6 +24,10 @@ def start(
     ] = None,
     weight: Annotated[int | None, typer.Option(help="Percent of new sessions for A.")] = None,
     bake: Annotated[str | None, typer.Option(help="How long at that weight: 90s, 10m.")] = None,
+    hurry: Annotated[
+        bool,
+        typer.Option("--hurry", help="Load at full priority, at B's cost; else in the background."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Begin unasked.")] = False,
     actor: Actor = "operator",
     state_dir: StateDir = STATE_DIR,
@@ -43,7 +47,7 @@ def start(
     except ValueError as err:
         fail(err, 2)
     folder = None if model is None else str(Path(model).expanduser().absolute())
-    order = StartOrder(actor=actor, weight=weight, bake_s=bake_s, model=folder)
+    order = StartOrder(actor=actor, weight=weight, bake_s=bake_s, model=folder, hurry=hurry)
 
     def begin(stack: Stack) -> None:
         try:

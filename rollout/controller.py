@@ -99,17 +99,19 @@ class RolloutController:
         bake_s: float | None = None,
         canary: str | None = None,
         model: str | None = None,
+        hurry: bool = False,
     ) -> tuple[RolloutPlan, Detectable | None]:
         """The plan that these wishes make, and what it can detect at today's traffic.
 
         `canary` None: the resident that is not stable; `model`: a checkpoint folder that it is to
-        load first, as the data plane sees it. Raises `CommandRefused`, `PlanError` and
-        `DataPlaneError`.
+        load first, as the data plane sees it, in a `hurry` or in the background.
+        Raises `CommandRefused`, `PlanError` and `DataPlaneError`.
         """
         observed = await self._plane.observe()
         plan = proposed(
-            self.lines, observed, weight=weight, bake_s=bake_s, canary=canary, model=model
-        )
+            self.lines, observed,
+            weight=weight, bake_s=bake_s, canary=canary, model=model, hurry=hurry,
+        )  # fmt: skip
         return plan, self._detectable(plan)
 
     async def start(self, plan: RolloutPlan, actor: str) -> RolloutStatus:

@@ -55,6 +55,7 @@ class ModelToLoad(Wire, frozen=True):
 
     load: Name
     checkpoint: str
+    hurry: bool = False
 
 
 class RolloutPlan(Wire, frozen=True):

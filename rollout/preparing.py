@@ -47,6 +47,7 @@ class Preparation:
             load=plan.model.load,
             checkpoint=plan.model.checkpoint,
             version=plan.version,
+            hurry=plan.model.hurry,
         )
         return await self._plane.load(plan.canary, order)
 

@@ -19,6 +19,7 @@ def proposed(
     bake_s: float | None,
     canary: str | None,
     model: str | None,
+    hurry: bool,
 ) -> RolloutPlan:
     """The plan that these wishes make. `canary` None: the resident that is not stable; `model`:
     a checkpoint folder that it is to load first, which gives the version its name.
@@ -36,7 +37,9 @@ def proposed(
         version=resident.version if model is None else PurePath(model).name,
         weight=weight,
         bake_s=bake_s,
-        model=None if model is None else ModelToLoad(load=uuid4().hex, checkpoint=model),
+        model=None
+        if model is None
+        else ModelToLoad(load=uuid4().hex, checkpoint=model, hurry=hurry),
     )
 
 

@@ -81,6 +81,8 @@ class Loads:
             version=spec.version,
             stage=LoadStage.CHECKING,
         )
+        if not order.hurry:
+            self._plane.throttled.add(name)
         task = asyncio.create_task(self._load(spec, order.load), name=f"load {name}")
         self._plane.work.add(task)
         task.add_done_callback(self._plane.work.discard)
@@ -130,6 +132,8 @@ class Loads:
         except Exception as err:  # else it would be "loading" for ever
             log.exception("the model could not be loaded", extra={"resident": spec.name})
             self._tell(spec.name, LoadStage.REFUSED, f"{type(err).__name__}: {err}")
+        finally:
+            self._plane.throttled.discard(spec.name)
 
     def _tell(self, name: Name, stage: LoadStage, detail: str = "") -> None:
         self._newest[name] = msgspec.structs.replace(
@@ -140,7 +144,7 @@ class Loads:
         """Configuration, files, digest and memory, as the engine would. Raises `ModelRefused`."""
         process = await asyncio.create_subprocess_exec(
             *command(self._plane.worker, spec, self._plane.lines_file, "", 0),
-            *("--check", "--throttled"),
+            *(("--check", "--throttled") if spec.name in self._plane.throttled else ("--check",)),
             *("--freed-host", str(await asyncio.to_thread(self._host_bytes, spec.name))),
             *("--freed-device", str(self._device_bytes(spec.name))),
             stdin=asyncio.subprocess.PIPE,

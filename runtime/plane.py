@@ -100,6 +100,7 @@ class DataPlane:
         self.stopping = asyncio.Event()
         self.loading: Callable[[Name], Loading | None] = lambda _: None
         self.withheld: set[Name] = set()  # given no work: their model is about to be another
+        self.throttled: set[Name] = set()  # their engine loads in the background
         self.work: set[asyncio.Task[None]] = set()  # that ends with the plane
         self.worker = worker
         self.supervisors = {name: self._supervise(name) for name in self.specs}
@@ -145,7 +146,7 @@ class DataPlane:
                 worker=self.worker,
                 clock=self.clock,
                 log_dir=self.settings.log_dir,
-                throttled=name in self.withheld,
+                throttled=name in self.throttled,
             )
 
         return Supervisor(name, begin=begin, changed=self._state_changed, clock=self.clock)

@@ -45,6 +45,7 @@ class StartOrder(Wire, frozen=True):
     weight: int | None = None
     bake_s: float | None = None
     canary: str | None = None
+    hurry: bool = False  # it loads at the cost of what serves
     model: str | None = None  # a checkpoint folder that A loads first, as the data plane sees it
 
 

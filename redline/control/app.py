@@ -228,7 +228,9 @@ def _add_commands(app: FastAPI, plane: ControlPlane) -> None:
 async def _proposed(
     controller: RolloutController, order: StartOrder
 ) -> tuple[RolloutPlan, Detectable | None]:
-    return await controller.propose(order.weight, order.bake_s, order.canary, order.model)
+    return await controller.propose(
+        order.weight, order.bake_s, order.canary, order.model, order.hurry
+    )
 
 
 def _rollout_verbs(

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
 import zmq
@@ -61,6 +61,8 @@ SNAPSHOT_SHARE, CHECK_SHARE = 1 / 300, 1 / 1000
 IDLE_POLL_MS = 200
 MEGABYTE = 1_000_000
 _PR_SET_PDEATHSIG = 1
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -161,15 +163,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _die_with_parent()
     logs.configure(sys.stderr, "WARNING" if asked.quiet else "INFO", resident=asked.name)
     if asked.check:
-        in_background(lambda: _check(asked))
+        _at_its_priority(asked, lambda: _check(asked))
         return
-    engine = in_background(lambda: _engine(asked)) if asked.throttled else _engine(asked)
+    engine = _at_its_priority(asked, lambda: _engine(asked))
     _keep_one_thread()
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, 200)
         socket.connect(asked.socket)
         Worker(engine, socket, sys.stdin.fileno(), time.monotonic).run()
+
+
+def _at_its_priority(asked: argparse.Namespace, work: Callable[[], T]) -> T:
+    return in_background(work) if asked.throttled else work()
 
 
 def _check(asked: argparse.Namespace) -> None:
@@ -187,7 +193,7 @@ def _check(asked: argparse.Namespace) -> None:
             _device(asked.device),
             pool_bytes=settings.pool_bytes,
             freed=requirements.Freed(host=asked.freed_host, device=asked.freed_device),
-            on_read=_progress(total),
+            on_read=_progress(total, _pace(asked)),
         )
         layers = found.config.thinker_config.text_config.num_hidden_layers
         talker_reads = found.config.talker_config.accept_hidden_layer
@@ -196,13 +202,18 @@ def _check(asked: argparse.Namespace) -> None:
         _refuse(str(err))
 
 
-def _progress(total: int) -> Callable[[int], None]:
-    """Paces the reading, and tells of every hundredth of it."""
-    pace, read, told = Pace(), 0, 0
+def _pace(asked: argparse.Namespace) -> Callable[[int], None]:
+    """What hears of the bytes that are read."""
+    return Pace().read if asked.throttled else lambda _: None
+
+
+def _progress(total: int, paced: Callable[[int], None]) -> Callable[[int], None]:
+    """Tells of every hundredth of the reading, too."""
+    read = told = 0
 
     def on_read(count: int) -> None:
         nonlocal read, told
-        pace.read(count)
+        paced(count)
         read += count
         if (read - told) * 100 >= total:
             told = read
@@ -240,7 +251,7 @@ def _engine(asked: argparse.Namespace) -> "Engine":
             asked.checkpoint,
             _device(asked.device),
             pool_bytes=settings.pool_bytes,
-            on_read=Pace().read if asked.throttled else lambda _: None,
+            on_read=_pace(asked),
         )
         warm_up(loaded, settings, clock=time.monotonic)
         engine = Engine(loaded, settings, clock=time.monotonic, die=_die)

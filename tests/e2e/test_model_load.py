@@ -31,9 +31,7 @@ def test_a_damaged_model_is_a_sentence_and_leaves_a_as_it_was(
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     for path, words in ((model, "the weights are damaged"), (tmp_path / "no", "no checkpoint")):
-        said = stack.cli(
-            "rollout", "start", "--yes", "--model", str(path), check=False, timeout=300
-        )
+        said = stack.cli("rollout", "start", "--yes", "--hurry", "--model", str(path), check=False)
         assert words in said
         assert "Traceback" not in said
     after = stack.resident("a")
@@ -45,7 +43,7 @@ def test_a_model_is_loaded_while_b_serves_and_gets_traffic(
 ) -> None:
     model = a_model(tmp_path, "tiny-omni-3")
     said = stack.cli(
-        "rollout", "start", "--yes", "--model", str(model), "--weight", "50", timeout=600
+        "rollout", "start", "--yes", "--hurry", "--model", str(model), "--weight", "50", timeout=180
     )
     assert "starting: " in said
     wait_until(lambda: stack.resident("a")["weight"] == 50, 60)

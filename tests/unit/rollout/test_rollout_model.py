@@ -73,7 +73,14 @@ class AnyRollout(RuleBasedStateMachine):
             assert status.rollback.done
             assert status.rollback.probe is not None
             assert status.rollback.probe.verified
-            assert self.world.plane.weight(status.rollback.order.canary) == 0
+            self.has_nothing(status)
+
+    def has_nothing(self, status: RolloutStatus) -> None:
+        """What was rolled back has no traffic, unless somebody has routed anew since."""
+        plane, rollback = self.world.plane, status.rollback
+        assert rollback is not None
+        newer = plane.route.route_epoch > (rollback.route_epoch or 0)
+        assert newer or plane.weight(rollback.order.canary) == 0
 
     def may_grow(self, status: RolloutStatus, share: int) -> None:
         """More for A: only by evidence of health, and past half with a B that can take it all."""
@@ -267,8 +274,7 @@ class AnyRollout(RuleBasedStateMachine):
         if status.deposed or status.rollback is None or status.phase is not Phase.ROLLING_BACK:
             return
         if Step.CUT_OVER in status.rollback.proved and not plane.lose_acks:
-            newer = plane.route.route_epoch > (status.rollback.route_epoch or 0)
-            assert newer or plane.weight(status.rollback.order.canary) == 0
+            self.has_nothing(status)
 
     @invariant()
     def no_epoch_falls(self) -> None:

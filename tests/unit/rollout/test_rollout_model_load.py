@@ -36,6 +36,14 @@ async def test_a_rollout_loads_its_model_and_goes_on_with_that(world: World) -> 
     assert world.status.quarantined == ("sha256:v3",), "what it loaded is what is to blame"
 
 
+async def test_a_hurry_is_passed_on(world: World) -> None:
+    await world.controller.tick()
+    for hurry in (False, True):
+        plan, _ = await world.controller.propose(model=MODEL, hurry=hurry)
+        assert plan.model is not None
+        assert plan.model.hurry is hurry
+
+
 async def test_a_path_that_the_data_plane_refuses_starts_nothing(world: World) -> None:
     world.plane.refuses_models = "no such folder"
     with pytest.raises(CommandRefused, match="/models/v3: no such folder"):
