@@ -7,10 +7,12 @@ all rounds; its bounds resample whole rounds, so that what the machine did meanw
 """
 
 import asyncio
+import json
 import shutil
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +25,11 @@ from runtime.model.shipped import SHIPPED
 from runtime.residents.local import WORKER
 from runtime.settings import ResidentSpec
 from tests.support.gateway import A, B, Gateway, running_gateway, settings_for, until
+from tests.support.task_clips import task_clip
 
 BAR = 1.25  # the upper 95 % bound of the ratio
-LEAST_REQUESTS = 40  # of one arm of a round, however quick the load is
+LEAST_REQUESTS, MOST_REQUESTS = 40, 200  # of a round without a load, however long that takes
+CLIPS = 8
 THINK_S = 0.05  # between an answer and the next question
 LOAD_TIMEOUT_S = 600.0
 RESAMPLES = 2_000
@@ -40,13 +44,28 @@ class Round:
     load_s: float
 
 
+@cache
+def _clip(number: int) -> bytes:
+    return task_clip(2, number % CLIPS)[1]
+
+
 async def _asked(gateway: Gateway, number: int) -> None:
-    answer = await gateway.chat(
-        f"What is number {number}?",
-        stream=True,
-        modalities=["text", "audio"],
-        audio={"voice": "ethan", "format": "pcm16"},
-        max_tokens=8,
+    """A spoken answer about one of a few clips, the same ones in both arms."""
+    content = [
+        {"type": "video_url", "video_url": {"url": "attachment:clip.mp4"}},
+        {"type": "text", "text": "Which digits do you hear?"},
+    ]
+    request = {
+        "model": "redline",
+        "messages": [{"role": "user", "content": content}],
+        "modalities": ["text", "audio"],
+        "max_tokens": 8,
+        "stream": True,
+    }
+    answer = await gateway.client.post(
+        "/v1/chat/completions",
+        files={"file": ("clip.mp4", _clip(number))},
+        data={"request": json.dumps(request)},
     )
     if answer.status_code != 200:
         raise RuntimeError(f"B did not answer: {answer.text}")
@@ -71,7 +90,7 @@ async def _while_loading(gateway: Gateway, model: Path, number: int) -> tuple[li
     if answer.status_code != 200:
         raise RuntimeError(f"the load is refused: {answer.text}")
     while not _ended(gateway):
-        await _asked(gateway, 1_000 * number + asked)
+        await _asked(gateway, asked)
         asked += 1
         if time.monotonic() - began > LOAD_TIMEOUT_S:
             raise RuntimeError("the load did not end")
@@ -86,20 +105,20 @@ def _ended(gateway: Gateway) -> bool:
     return loading is not None and loading.stage in (LoadStage.LOADED, LoadStage.REFUSED)
 
 
-async def _while_quiet(gateway: Gateway, number: int, requests: int) -> list[float]:
+async def _while_quiet(gateway: Gateway, requests: int) -> list[float]:
     since = gateway.plane.book.evidence.newest_seq
     for each in range(requests):
-        await _asked(gateway, 1_000 * number + 500 + each)
+        await _asked(gateway, each)
     return _packets(gateway, since)
 
 
 async def _round(gateway: Gateway, model: Path, number: int) -> Round:
     if number % 2:
-        quiet = await _while_quiet(gateway, number, LEAST_REQUESTS)
+        quiet = await _while_quiet(gateway, LEAST_REQUESTS)
         loading, load_s = await _while_loading(gateway, model, number)
     else:
         loading, load_s = await _while_loading(gateway, model, number)
-        quiet = await _while_quiet(gateway, number, max(LEAST_REQUESTS, len(loading)))
+        quiet = await _while_quiet(gateway, min(MOST_REQUESTS, max(LEAST_REQUESTS, len(loading))))
     return Round(loading, quiet, load_s)
 
 
@@ -113,7 +132,7 @@ async def _rounds(folder: Path, count: int) -> list[Round]:
     rounds: list[Round] = []
     async with running_gateway(settings, worker=WORKER, wait=False) as gateway:
         await until(lambda: len(gateway.plane.ready()) == 2, 300.0)
-        await _while_quiet(gateway, count, 10)  # the first answers are of a cold process
+        await _while_quiet(gateway, 2 * CLIPS)  # the first answers are of a cold process
         for number in range(count):
             model = folder / f"model-{number}"
             shutil.copytree(second, model)

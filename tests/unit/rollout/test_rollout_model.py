@@ -340,7 +340,7 @@ def test_many_more_rollouts_each_time_others() -> None:
     run_state_machine_as_test(
         AnyRollout,
         settings=settings(
-            max_examples=600,
+            max_examples=300,
             stateful_step_count=50,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no failure
