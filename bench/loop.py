@@ -26,7 +26,7 @@ def first_outputs(stack: RunningStack, clip: Path, requests: int) -> dict[str, f
 
 def rollback(stack: RunningStack, clip: Path) -> tuple[float, float]:
     """Seconds from the fault that breaches to (all new sessions on B, verified flush)."""
-    stack.cli("rollout", "start", "--weight", "50")
+    stack.cli("rollout", "start", "--yes", "--weight", "50")
     wait_until(lambda: stack.resident("a")["weight"] == 50, 20)
     stack.cli("inject", "truncate", "-r", "a")
     out = ("--out", str(clip.parent / "answer.wav"))
@@ -50,7 +50,8 @@ def evidence(stack: RunningStack) -> list[dict[str, Any]]:
 
 
 def is_hard(entry: dict[str, Any]) -> bool:
-    return entry["body"]["type"] == "fault" and entry["body"]["grade"] == "hard"
+    found = entry["body"]["type"] == "fault" and entry["body"]["grade"] == "hard"
+    return found and not entry["rehearsal"]
 
 
 def main() -> None:

@@ -129,6 +129,10 @@ class CacheTable:
         if version in self._versions:
             self._versions[version].lost_sight()
 
+    def forget(self, version: str) -> None:
+        """A version is here no more: its totals go as well."""
+        self._versions.pop(version, None)
+
     def _known(self, now: float) -> list["_Version"]:
         oldest = now - STALE_S
         return [

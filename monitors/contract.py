@@ -21,6 +21,10 @@ from monitors.labels import (
     Outcome,
     ResidentState,
 )
+from monitors.preparing import Loading
+from monitors.reports import DrainReport as DrainReport
+from monitors.reports import FlushReceipt as FlushReceipt
+from monitors.reports import ProbeReport as ProbeReport
 from monitors.wire import Count, Epoch, Lease, Name, Percent, Wire
 
 
@@ -191,6 +195,8 @@ class ResidentStatus(Wire, frozen=True):
     apart: dict[SessionClass, Level] = msgspec.field(default_factory=dict[SessionClass, Level])
     busy_share: float | None = None
     live_native_bytes: Count | None = None
+    checkpoint: str | None = None  # the folder of its model
+    loading: Loading | None = None
 
     def level_of(self, session_class: SessionClass) -> Level:
         """What sessions of a class are served at."""
@@ -222,56 +228,6 @@ class Observed(Wire, frozen=True):
     residents: tuple[ResidentStatus, ...]
     mirror_weight: Percent = 0  # as it is now
     mirror: MirrorStatus = MirrorStatus()
-
-
-class DrainReport(Wire, frozen=True):
-    """What a drain left, and what became of the rest. `unkept`: of those aborted, how many had
-    sent nothing, but had inputs too large to be kept for a replay."""
-
-    resident: Name
-    remaining: Count
-    finished: Count
-    aborted: Count
-    replayed: Count
-    unkept: Count = 0
-
-
-class FlushReceipt(Wire, frozen=True):
-    """Proof of what a flush emptied. `invalidated_at` (everything misses) precedes `emptied_at`.
-
-    Both are seconds on the resident host's monotonic clock.
-    """
-
-    resident: Name
-    old_epoch: Epoch
-    new_epoch: Epoch
-    pages: Count
-    host_pages: Count
-    encoder_outputs: Count
-    talker_states: Count
-    bytes: Count
-    invalidated_at: float
-    emptied_at: float
-    complete: bool
-
-
-class ProbeReport(Wire, frozen=True):
-    """A flush is verified when `verified` is true: everything below says why or why not.
-
-    `cached_tokens` is what a replay of a real earlier prompt found in the cache (`None`: the
-    resident had served none); the counts are what the engine still holds of older epochs.
-    """
-
-    resident: Name
-    pool_epoch: Epoch
-    witness_tokens: int | None
-    cached_tokens: int | None
-    stale_pages: Count
-    stale_host_pages: Count
-    stale_encoder_outputs: Count
-    stale_talker_states: Count
-    verified: bool
-    detail: str
 
 
 class DrillReport(Wire, frozen=True):
@@ -364,7 +320,8 @@ EvidenceBody = (
 class Evidence(Wire, frozen=True):
     """One entry of the evidence log. `operator` traffic (pinned by hand) is never evidence.
     `mirror`: of a copy, whose answer no client got; it is evidence of its resident alone. `level`
-    is that of sessions of `session_class`; a human holds its parts `by_hand`."""
+    is that of sessions of `session_class`; a human holds its parts `by_hand`. `rehearsal`: no
+    request was ever there; the id of the rehearsed breach that it is of, as operator traffic."""
 
     seq: Count
     wall: float
@@ -380,6 +337,7 @@ class Evidence(Wire, frozen=True):
     session_class: SessionClass = SessionClass.INTERACTIVE
     mirror: bool = False
     by_hand: tuple[str, ...] = ()
+    rehearsal: str = ""
 
 
 class EvidenceBatch(Wire, frozen=True):

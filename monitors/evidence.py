@@ -63,6 +63,7 @@ class EvidenceLog:
         session_class: SessionClass = SessionClass.INTERACTIVE,
         mirror: bool = False,
         by_hand: tuple[str, ...] = (),
+        rehearsal: str = "",
     ) -> Evidence:
         """Stamp `body` with the next sequence and the calendar time, and wake every reader."""
         entry = Evidence(
@@ -80,6 +81,7 @@ class EvidenceLog:
             session_class=session_class,
             mirror=mirror,
             by_hand=by_hand,
+            rehearsal=rehearsal,
         )
         self._store(entry)
         return entry

@@ -82,6 +82,11 @@ class Exposition:
         self._cells = lambda: cache.cells(clock())
         self._ring = _FaultRing(faults)
 
+    def forget(self, version: str) -> None:
+        """Show no more of a version, until it is measured again."""
+        for handle in self._handles.values():
+            handle.forget(version)
+
     def prepare(self) -> None:
         """Write the text of table 1's new cells now, so that no scrape writes all of them."""
         self._cell_text.show(self._cells())

@@ -65,6 +65,10 @@ class LatencyTable:
         series.crossings.add(self._clock(), self._lines.degrade_s)
         series.over += 1
 
+    def forget(self, version: str) -> None:
+        """A version is here no more: it has no rows until its next first output."""
+        self._series = {key: kept for key, kept in self._series.items() if key[0] != version}
+
     def rows(self, now: float | None = None) -> tuple[LatencyRow, ...]:
         """The table, by version and milestone in their own order, as it stood at `now`."""
         now = self._clock() if now is None else now

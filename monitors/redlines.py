@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from monitors.labels import Modality
 
@@ -70,11 +70,20 @@ class EntropyThresholds(_Figures):
         return float(getattr(self, modality.value))
 
 
+class PromotionStep(_Figures):
+    """A share, percent, that A is given on its way to all; what it must have stood before more."""
+
+    weight: Annotated[int, Field(ge=1, le=99)]
+    least_s: Seconds = 60.0
+    least_requests: Annotated[int, Field(ge=1)] = 20
+
+
 class RolloutLines(_Figures):
     """S4.4: the canary's share and bake; the false-alarm budget of one rollout (DESIGN 8)."""
 
     canary_weight: Annotated[int, Field(ge=1, le=100)] = 5
     bake_s: Seconds = 600.0
+    steps: tuple[PromotionStep, ...] = (PromotionStep(weight=25), PromotionStep(weight=50))
     alpha: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-3
     pass_alpha: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.05  # promotion on too little evidence
     min_sessions: Annotated[int, Field(ge=1)] = 3
@@ -84,6 +93,15 @@ class RolloutLines(_Figures):
     canary_lease_s: Seconds = 10.0
     lease_renewal_s: Seconds = 2.0
     evidence_stale_s: Seconds = 30.0
+    alarm_s: Seconds = 5.0  # in which a rehearsed breach must be called, before A has traffic
+
+    @field_validator("steps")
+    @classmethod
+    def _rise(cls, steps: tuple[PromotionStep, ...]) -> tuple[PromotionStep, ...]:
+        weights = [step.weight for step in steps]
+        if weights != sorted(set(weights)):
+            raise ValueError(f"the weights must rise from step to step, not {weights}")
+        return steps
 
 
 class LadderLines(_Figures):

@@ -1,7 +1,6 @@
 """The command line. Each command imports what it needs, so that `redline --help` is quick."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -18,14 +17,16 @@ from redline import (
     ladder,
     maintenance,
     notify,
+    rollout_app,
     voices,
 )
 from redline.drills import command as drill
 from redline.options import Actor, LinesFile, StateDir
 from redline.options import policy_of as _policy
 from redline.options import stack_of as _stack
+from redline.rollout_app import operate, verb
 from redline.sentences import fail as _fail
-from redline.settings import STATE_DIR, Ports, Stack
+from redline.settings import STATE_DIR, Ports
 
 app = typer.Typer(
     name="redline",
@@ -35,10 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-rollout_app = typer.Typer(
-    help="Bring a new version to traffic, or take it out.", no_args_is_help=True
-)
-app.add_typer(rollout_app, name="rollout")
+app.add_typer(rollout_app.app, name="rollout")
 app.add_typer(ladder.app, name="ladder")
 app.command("eval")(evaluate.command)
 app.command("calibrate")(calibrate.command)
@@ -267,131 +265,25 @@ def status(state_dir: StateDir = STATE_DIR) -> None:
     drill_name = running_drill(state_dir)
     if drill_name is not None:
         typer.echo(f"a drill runs: {drill_name}")
-    _operate(lambda stack: show_status(stack), state_dir)
+    operate(lambda stack: show_status(stack), state_dir)
 
 
 @app.command()
 def freeze(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
     """Kill switch: no more moves but those toward the stable version."""
-    _verb("freeze", actor, state_dir)
+    verb("freeze", actor, state_dir)
 
 
 @app.command("dry-run")
 def dry_run(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
     """The ladder logs what it would do and stays on its rungs, until `unfreeze`."""
-    _verb("dry-run", actor, state_dir)
+    verb("dry-run", actor, state_dir)
 
 
 @app.command()
 def unfreeze(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
     """End a freeze or a dry run."""
-    _verb("unfreeze", actor, state_dir)
-
-
-@rollout_app.command("start")
-def rollout_start(
-    weight: Annotated[int | None, typer.Option(help="Percent of new sessions for A.")] = None,
-    bake: Annotated[str | None, typer.Option(help="How long at that weight: 90s, 10m.")] = None,
-    allow: Annotated[
-        list[str], typer.Option(help="API key of a client for A, or @FILE of keys; else nobody's.")
-    ] = [],  # noqa: B006 - typer reads it, and nobody writes to it
-    deny: Annotated[
-        list[str], typer.Option(help="API key of a client that A never gets, or @FILE of keys.")
-    ] = [],  # noqa: B006
-    mirror: Annotated[
-        int, typer.Option(help="Percent of B's sessions that A gets copies of.", min=0, max=100)
-    ] = 0,
-    actor: Actor = "operator",
-    state_dir: StateDir = STATE_DIR,
-) -> None:
-    """Begin: A gets its share of new sessions and is judged by evidence (S4.4)."""
-    from redline.audience import audience_of
-    from redline.operate import parse_duration, start_rollout
-
-    try:
-        bake_s = None if bake is None else parse_duration(bake)
-        audience = audience_of(allow, deny, mirror)
-    except ValueError as err:
-        _fail(err, 2)
-    _operate(lambda stack: start_rollout(stack, weight, bake_s, actor, audience), state_dir)
-
-
-@rollout_app.command("status")
-def rollout_status(state_dir: StateDir = STATE_DIR) -> None:
-    """Phase, weight, and the evidence on each red line."""
-    from redline.operate import show_rollout
-
-    _operate(lambda stack: show_rollout(stack), state_dir)
-
-
-@rollout_app.command("promote")
-def rollout_promote(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
-    """Make A the stable version, if the evidence allows it."""
-    _verb("promote", actor, state_dir)
-
-
-@rollout_app.command("hold")
-def rollout_hold(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
-    """Stay where it is; a breach still rolls back."""
-    _verb("hold", actor, state_dir)
-
-
-@rollout_app.command("resume")
-def rollout_resume(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
-    """Go on after a hold."""
-    _verb("resume", actor, state_dir)
-
-
-@rollout_app.command("rollback")
-def rollout_rollback(
-    reason: Annotated[str, typer.Option(help="Goes into the journal.")] = "operator's decision",
-    actor: Actor = "operator",
-    state_dir: StateDir = STATE_DIR,
-) -> None:
-    """Take A out now: cut over, fence, drain, flush, verify, quarantine."""
-    _verb("rollback", actor, state_dir, reason)
-
-
-@rollout_app.command("clear-quarantine")
-def rollout_clear(
-    digest: Annotated[str, typer.Argument(help="Weights digest, as `rollout status` shows it.")],
-    actor: Actor = "operator",
-    state_dir: StateDir = STATE_DIR,
-) -> None:
-    """Allow a version again that a rollback has put under quarantine."""
-    _verb("clear-quarantine", actor, state_dir, digest)
-
-
-@rollout_app.command("log")
-def rollout_log(
-    number: Annotated[
-        int | None, typer.Argument(help="One rollout, by the number at its head.")
-    ] = None,
-    all_: Annotated[
-        bool, typer.Option("--all", help="Every rollout, and what is between them.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    state_dir: StateDir = STATE_DIR,
-) -> None:
-    """The story of the last rollout: what was decided, by whom, when, and what was seen then."""
-    from redline.rollout_log import show_log
-
-    _operate(lambda stack: show_log(stack, number, whole=all_, as_json=as_json), state_dir)
-
-
-def _verb(verb: str, actor: str, state_dir: Path, argument: str = "") -> None:
-    from redline.operate import command
-
-    _operate(lambda stack: command(stack, verb, actor, argument), state_dir)
-
-
-def _operate(action: Callable[[Stack], None], state_dir: Path) -> None:
-    from redline.client import ClientError
-
-    try:
-        action(_stack(state_dir))
-    except ClientError as err:
-        _fail(err)
+    verb("unfreeze", actor, state_dir)
 
 
 def main() -> None:

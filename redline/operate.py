@@ -1,8 +1,10 @@
 """What an operator asks and commands, as text in a terminal."""
 
+import time
 from datetime import datetime
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
@@ -12,15 +14,11 @@ from monitors.contract import Observed
 from redline.client import ask
 from redline.control.api import (
     ControlStatus,
-    StartAnswer,
-    StartOrder,
     VerbOrder,
     level_words,
 )
+from redline.rollout_view import rollout_shown
 from redline.settings import Stack
-from rollout.audience import ANYBODY, Audience
-from rollout.detectable import Detectable
-from rollout.sequential import Numbers
 from rollout.status import RolloutStatus
 
 
@@ -39,7 +37,7 @@ def show_status(stack: Stack) -> None:
             console.print(f"  {ladder.resident} is held by hand until {until}: redline ladder")
     _print_alerts(console, status)
     if status.rollout is not None:
-        _print_rollout(console, status.rollout)
+        console.print(rollout_shown(status.rollout))
 
 
 def _print_alerts(console: Console, status: ControlStatus) -> None:
@@ -96,98 +94,22 @@ def _table(*heads: str) -> Table:
 
 def show_rollout(stack: Stack) -> None:
     """Phase and evidence of the rollout."""
+    Console().print(_rollout(stack))
+
+
+def watch_rollout(stack: Stack, period_s: float = 1.0) -> None:
+    """The same, redrawn every `period_s` until Ctrl-C."""
+    with Live(_rollout(stack), refresh_per_second=4) as live:
+        while True:
+            time.sleep(period_s)
+            live.update(_rollout(stack))
+
+
+def _rollout(stack: Stack) -> Group:
     status = _status(stack).rollout
     if status is None:
-        Console().print("this control plane stands by: ask the one that leads")
-    else:
-        _print_rollout(Console(), status)
-
-
-def _print_rollout(console: Console, status: RolloutStatus) -> None:
-    console.print(f"rollout: [bold]{status.phase}[/] for {status.phase_s:.0f} s")
-    for reason in status.reasons:
-        console.print(f"  {escape(reason)}")
-    if status.plan is not None and status.plan.audience.words and status.weight:
-        console.print(f"  A's audience: {status.plan.audience.words}")
-    if status.canary:
-        console.print(_evidence(status.canary))
-    if status.quarantined:
-        console.print(f"  under quarantine: {escape(', '.join(status.quarantined))}")
-    if status.unjournalled:
-        waiting = f"{status.unjournalled} entries wait for a journal that cannot be written"
-        console.print(f"  [red]{waiting}[/]")
-    _print_rollback(console, status)
-
-
-def _evidence(numbers: tuple[Numbers, ...]) -> Table:
-    table = _table("line on A", "verdict", "crossed", "limit", "E (breach at)")
-    for n in numbers:
-        table.add_row(
-            n.line,
-            n.verdict,
-            f"{round(n.events, 1):g} of {n.n}",
-            f"{n.limit:.2%}",
-            f"{n.e:.2g} ({n.threshold:,.0f})",
-        )
-    return table
-
-
-def _print_rollback(console: Console, status: RolloutStatus) -> None:
-    last = status.rollback
-    if last is None:
-        return
-    console.print(f"last rollback of {last.order.canary} ({last.order.cause}):")
-    console.print(f"  proved: {', '.join(last.proved)}")
-    if last.receipt is not None:
-        receipt = last.receipt
-        console.print(
-            f"  flushed {receipt.pages} pages, {receipt.bytes / 1e6:.2f} MB, "
-            f"epoch {receipt.old_epoch} -> {receipt.new_epoch}, "
-            f"{'complete' if receipt.complete else '[red]incomplete[/]'}"
-        )
-    if last.probe is not None:
-        console.print(f"  probe: {escape(last.probe.detail)}")
-    if last.failure is not None:
-        console.print(f"  [red]ROLLBACK_INCOMPLETE[/]: {escape(last.failure)}")
-
-
-def start_rollout(
-    stack: Stack,
-    weight: int | None,
-    bake_s: float | None,
-    actor: str,
-    audience: Audience = ANYBODY,
-) -> None:
-    """Begin, after showing what today's traffic can detect."""
-    order = StartOrder(actor=actor, weight=weight, bake_s=bake_s, audience=audience)
-    answer = ask(stack, "POST", f"{stack.control_url}/api/rollout/start", StartAnswer, order)
-    plan = answer.plan
-    console = Console()
-    console.print(
-        f"{plan.version} ({plan.canary}) gets {plan.weight} % of new sessions beside "
-        f"{plan.stable} for {plan.bake_s:.0f} s"
-    )
-    if plan.audience.words:
-        console.print(f"its audience: {plan.audience.words}")
-    console.print(_smallest(answer.detectable))
-    if plan.audience.clients.allow is not None:
-        console.print("  of all that, only what the allowed clients ask")
-    console.print("watch it: redline rollout status")
-
-
-def _smallest(detectable: Detectable | None) -> str:
-    if detectable is None:
-        return "no traffic was seen yet: what a bake can detect is unknown"
-    called = (
-        "no fault rate would be called"
-        if detectable.fault_rate is None
-        else f"a fault rate of {detectable.fault_rate:.1%} or more would be called"
-    )
-    enough = "enough" if detectable.can_pass else "[red]not enough[/]"
-    return (
-        f"at today's traffic A gets about {detectable.canary_requests:.0f} requests in the bake: "
-        f"{called}; {detectable.clean_requests_to_pass} clean ones are needed to promote: {enough}"
-    )
+        return Group("this control plane stands by: ask the one that leads")
+    return rollout_shown(status)
 
 
 def command(stack: Stack, verb: str, actor: str, argument: str) -> None:
@@ -196,7 +118,7 @@ def command(stack: Stack, verb: str, actor: str, argument: str) -> None:
     order = VerbOrder(actor=actor, argument=argument)
     url = f"{stack.control_url}/api/{room}{verb}"
     status = ask(stack, "POST", url, RolloutStatus, order, timeout_s=60.0)
-    _print_rollout(Console(), status)
+    Console().print(rollout_shown(status))
 
 
 def _status(stack: Stack) -> ControlStatus:

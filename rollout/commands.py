@@ -4,18 +4,14 @@ import msgspec
 
 from monitors.contract import Observed, ResidentStatus
 from monitors.labels import Phase
-from rollout.phases import (
-    Decision,
-    RolloutState,
-    Signals,
-    identity_of,
-    in_words,
-    quarantine_words,
-)
+from rollout import promotion
+from rollout.phases import in_words, quarantine_words
 from rollout.plan import Cause, RolloutPlan
 from rollout.sequential import Numbers, Verdict
+from rollout.state import Decision, RolloutState, Signals, identity_of
 
-_HOLDABLE = frozenset({Phase.PREPARE, Phase.WARMUP, Phase.CANARY})
+_HOLDABLE = frozenset({Phase.PREPARE, Phase.WARMUP, Phase.CANARY, Phase.PROMOTING})
+_PROMOTABLE = frozenset({Phase.CANARY, Phase.PROMOTING, Phase.HOLD})
 
 
 class CommandRefused(RuntimeError):
@@ -33,9 +29,9 @@ def start(state: RolloutState, plan: RolloutPlan, observed: Observed) -> Rollout
     if observed.stable != plan.stable:
         raise CommandRefused(f"{observed.stable!r} is stable now, not {plan.stable!r}: plan anew")
     canary = resident_of(observed, plan.canary)
-    if canary.version != plan.version:
+    if plan.model is None and canary.version != plan.version:
         raise CommandRefused(f"{plan.canary!r} is {canary.version}, not {plan.version}: plan anew")
-    identity = identity_of(canary)
+    identity = None if plan.model is not None else identity_of(canary)
     if identity in state.quarantined:
         raise CommandRefused(
             f"{identity} is under quarantine; `redline rollout clear-quarantine {identity}` "
@@ -60,31 +56,39 @@ def resident_of(observed: Observed, name: str) -> ResidentStatus:
 
 
 def promote(state: RolloutState, signals: Signals, numbers: tuple[Numbers, ...]) -> Decision:
-    """Do not wait for the end of the bake. Time may be cut short, evidence may not."""
+    """To the next share now. Time may be cut short, evidence and B's capacity may not."""
     if state.frozen:
         raise CommandRefused("frozen: unfreeze first")
-    if state.phase not in (Phase.CANARY, Phase.HOLD) or not state.weight:
+    plan = state.plan
+    if plan is None or state.phase not in _PROMOTABLE or not state.weight or state.promoted:
         raise CommandRefused(f"only a canary with traffic can be promoted; this is {state.phase}")
     if not (signals.fresh and signals.canary_ready):
         raise CommandRefused("the evidence log does not answer, or A is not ready")
     if signals.judgement.verdict is not Verdict.PASS:
         lacking = "; ".join(in_words(n) for n in numbers if n.verdict is not Verdict.PASS)
         raise CommandRefused(f"not enough evidence of health yet: {lacking}")
-    return Decision(phase=Phase.PROMOTING, weight=0, reasons=("promoted by hand",))
+    weight = plan.after(state.weight)
+    if promotion.unproved(weight, signals.capacity):
+        raise CommandRefused(f"A may not have {weight} % yet: {signals.capacity.words}")
+    return Decision(phase=Phase.PROMOTING, weight=weight, reasons=("promoted by hand",))
 
 
 def hold(state: RolloutState) -> Decision:
     """Stay at this weight; a breach still rolls back, and a whole bake's wait ends it."""
-    if state.phase not in _HOLDABLE:
+    if state.phase not in _HOLDABLE or state.promoted:
         raise CommandRefused(f"nothing to hold in {state.phase}")
     return Decision(phase=Phase.HOLD, weight=state.weight, reasons=("held by hand",))
 
 
 def resume(state: RolloutState, signals: Signals) -> Decision:
-    """Go on where the hold began, with the bake's time from its start and the evidence kept."""
+    """Go on where the hold began, with that step's time from its start and the evidence kept.
+
+    A promotion whose canary went to 0 meanwhile begins again at the bake.
+    """
     if state.frozen:
         raise CommandRefused("frozen: unfreeze first")
-    if state.phase is not Phase.HOLD or state.plan is None or state.held_from is None:
+    plan = state.plan
+    if state.phase is not Phase.HOLD or plan is None or state.held_from is None:
         raise CommandRefused(f"nothing to resume in {state.phase}: start anew")
     if signals.identity in state.quarantined:
         raise CommandRefused(quarantine_words(signals))
@@ -92,15 +96,29 @@ def resume(state: RolloutState, signals: Signals) -> Decision:
         return Decision(phase=Phase.PREPARE, weight=0, reasons=("resumed by hand",))
     if not (signals.fresh and signals.canary_ready and signals.stable_ready):
         raise CommandRefused("both residents and the evidence log must answer first")
-    return Decision(phase=state.held_from, weight=state.plan.weight, reasons=("resumed by hand",))
+    phase, weight = _resumed(state, plan)
+    if weight > state.weight and promotion.unproved(weight, signals.capacity):
+        raise CommandRefused(f"A may not have {weight} % yet: {signals.capacity.words}")
+    return Decision(phase=phase, weight=weight, reasons=("resumed by hand",))
 
 
-def roll_back(state: RolloutState, cause: Cause, reason: str) -> Decision:
-    """Take A out and put it under quarantine, from any state in which it is A's turn."""
+def _resumed(state: RolloutState, plan: RolloutPlan) -> tuple[Phase, int]:
+    if state.promoted:
+        return Phase.BAKE, 0
+    if state.held_from is Phase.PROMOTING and state.weight:
+        return Phase.PROMOTING, state.weight
+    return (Phase.WARMUP if state.held_from is Phase.WARMUP else Phase.CANARY), plan.weight
+
+
+def roll_back(
+    state: RolloutState, cause: Cause, reason: str, *, quarantine: bool = True
+) -> Decision:
+    """Take A out, from any state in which it is A's turn. A person's reason needs no evidence:
+    `quarantine` is what an alert's may lack, where B is past the same line."""
     if state.plan is None or not (state.serves or state.phase is Phase.STABLE):
         raise CommandRefused(f"no version is on its way in {state.phase}: nothing to roll back")
     return Decision(
-        phase=Phase.ROLLING_BACK, weight=0, reasons=(reason,), cause=cause, quarantine=True
+        phase=Phase.ROLLING_BACK, weight=0, reasons=(reason,), cause=cause, quarantine=quarantine
     )
 
 

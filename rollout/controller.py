@@ -12,24 +12,25 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from monitors.contract import Observed
-from monitors.evidence import Taken
 from monitors.journal import JournalUnwritable, StaleLeader
 from monitors.labels import Phase
 from monitors.redlines import RedLines
 from rollout import commands, phases, rollback, store
-from rollout.audience import ANYBODY, Audience
+from rollout.acting import Hand
+from rollout.capacity import NOTHING_SHOWN, Capacity, capacity
 from rollout.commands import CommandRefused
 from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
-from rollout.detectable import Detectable, detectable
-from rollout.fold import NOTHING_KNOWN, EvidenceFold
+from rollout.detectable import Detectable
 from rollout.ledger import JournalFile, Ledger
-from rollout.phases import Decision, RolloutState, Signals
-from rollout.plan import Cause, RolloutPlan, make_plan
-from rollout.rollback import Incomplete, Progress, Rollback
-from rollout.status import RolloutStatus, Traffic
+from rollout.plan import Cause, RolloutPlan
+from rollout.preparing import Preparation
+from rollout.proposal import Wishes, detectable_at, proposed
+from rollout.reading import Reading
+from rollout.state import Decision, RolloutState, Signals, is_routed, signals
+from rollout.status import RolloutStatus
 
 _SAVE_S = 5.0  # between two saves of the evidence
-_MAX_RETRY_S = 30.0  # between two attempts at a rollback; they begin a second apart
+_NO_WISHES = Wishes()
 
 log = logging.getLogger(__name__)
 
@@ -60,15 +61,14 @@ class RolloutController:
         found = store.recover(self._ledger)
         self._state = found.state
         self._entered = clock() - found.phase_s
-        self._cursor, self._fold = found.cursor, found.fold
-        self._progress = found.progress
-        self._traffic = Traffic()
+        self._reading = Reading(found, lines.latency.window_s, clock)
+        self._hand = Hand(
+            plane, self._ledger, lines.rollout, found.progress, told=self._tell, clock=clock
+        )
+        self._preparation = Preparation(plane, self._ledger, lines.rollout, self._reading)
         self._observed: Observed | None = None
-        self._heard = clock()  # a fresh start gives the evidence log its time to answer
+        self._staying: tuple[str, ...] = ()  # why it stays where it is, by the last look
         self._saved = clock()
-        self._rolling = False
-        self._failures = 0  # of this rollback's attempts, one after the other
-        self._retry_at = clock()
         self._deposed = False
         self._be(found.state, self._entered)
 
@@ -76,14 +76,11 @@ class RolloutController:
     async def poll(self, wait_s: float) -> bool:
         """One long poll of the evidence and whatever follows from it; whether it was answered."""
         try:
-            batch = await self._plane.evidence(self._cursor, wait_s)
+            batch = await self._plane.evidence(self._reading.cursor, wait_s)
         except DataPlaneError as err:
             log.warning("no evidence: %s", err)
             return False
-        taken = self._cursor.take(batch)
-        died = self._take(taken, same_gateway=batch.incarnation == self._cursor.incarnation)
-        self._cursor = taken.cursor
-        self._heard = self._clock()
+        died = self._reading.take(batch, serves=self._state.serves)
         await self._as_leader(lambda: self._go_on(canary_died=died))
         return True
 
@@ -97,32 +94,12 @@ class RolloutController:
             await self._as_leader(self._act)
 
     # ------------------------------------------------------------ commands
-    async def propose(
-        self,
-        weight: int | None = None,
-        bake_s: float | None = None,
-        canary: str | None = None,
-        audience: Audience = ANYBODY,
-    ) -> tuple[RolloutPlan, Detectable | None]:
+    async def propose(self, wishes: Wishes = _NO_WISHES) -> tuple[RolloutPlan, Detectable | None]:
         """The plan that these wishes make, and what it can detect at today's traffic.
 
-        `canary` None: the resident that is not stable. Raises `CommandRefused`, `PlanError` and
-        `DataPlaneError`.
+        Raises `CommandRefused`, `PlanError` and `DataPlaneError`.
         """
-        observed = await self._plane.observe()
-        others = [r.name for r in observed.residents if r.name != observed.stable]
-        if canary is None and len(others) != 1:
-            raise CommandRefused(f"name the canary: the residents beside stable are {others}")
-        resident = commands.resident_of(observed, canary or others[0])
-        plan = make_plan(
-            self.lines,
-            stable=observed.stable,
-            canary=resident.name,
-            version=resident.version,
-            weight=weight,
-            bake_s=bake_s,
-            audience=audience,
-        )
+        plan = proposed(self.lines, await self._plane.observe(), wishes)
         return plan, self._detectable(plan)
 
     async def start(self, plan: RolloutPlan, actor: str) -> RolloutStatus:
@@ -131,13 +108,19 @@ class RolloutController:
         observed = self._observed
         if observed is None:
             raise CommandRefused("the data plane has not been seen yet")
+        commands.start(self._state, plan, observed)  # refuses before anything is ordered
+        try:
+            self._observed = await self._preparation.load(plan) or observed
+        except Refused as err:
+            raise CommandRefused(str(err)) from err
         self._enter(commands.start(self._state, plan, observed), actor, urgent=False)
+        self._reading.rehearsal = None
         return await self._commanded()
 
     async def promote(self, actor: str) -> RolloutStatus:
-        """Promote before the bake's end, on evidence."""
-        numbers = () if self._fold is None else self._fold.numbers()
-        self._move(commands.promote(self._state, self._signals(), numbers), actor)
+        """Give A its next share before the time for it, on evidence."""
+        move = commands.promote(self._state, self._signals(), self._reading.canary)
+        self._move(move, actor)
         return await self._commanded()
 
     async def hold(self, actor: str) -> RolloutStatus:
@@ -153,9 +136,14 @@ class RolloutController:
     async def rollback(
         self, actor: str, reason: str, cause: Cause = Cause.OPERATOR
     ) -> RolloutStatus:
-        """Take A out now, or try again at once. Answers when it is proved or an attempt failed."""
+        """Take A out now, or try again at once. Answers when it is proved or an attempt failed.
+
+        An operator's decision puts A under quarantine; another cause only where A is to blame.
+        """
         if self._state.phase is not Phase.ROLLING_BACK:
-            self._move(commands.roll_back(self._state, cause, reason), actor)
+            blamed = cause is Cause.OPERATOR or self._reading.blames_canary(cause)
+            move = commands.roll_back(self._state, cause, reason, quarantine=blamed)
+            self._move(move, actor)
         return await self._commanded()
 
     async def freeze(self, actor: str) -> RolloutStatus:
@@ -175,25 +163,28 @@ class RolloutController:
 
     def status(self) -> RolloutStatus:
         """All there is to show."""
-        state, fold, now = self._state, self._fold, self._clock()
+        state, reading, progress = self._state, self._reading, self._hand.progress
         rolling_back = state.phase is Phase.ROLLING_BACK
-        failed = self._progress is not None and self._progress.failure is not None
+        failed = progress is not None and progress.failure is not None
         return RolloutStatus(
             phase=state.shown,
-            phase_s=now - self._entered,
+            phase_s=self._clock() - self._entered,
             frozen=state.frozen,
-            reasons=state.reasons,
+            reasons=self._staying or state.reasons,
             plan=state.plan,
             weight=state.weight,
+            capacity=self._capacity(),
+            loading=self._signals().loading,
+            alarm=state.alarm,
             promoted=state.promoted,
             route_epoch=state.route_epoch,
-            verdict=None if fold is None else fold.judgement().verdict,
-            canary=() if fold is None else fold.numbers(),
-            stable=() if fold is None else fold.baseline(),
-            requests_per_s=self._traffic.per_second(),
+            verdict=None if reading.fold is None else reading.judgement.verdict,
+            canary=reading.canary,
+            stable=reading.stable,
+            requests_per_s=reading.traffic.per_second(),
             detectable=None if state.plan is None else self._detectable(state.plan),
-            evidence_age_s=now - self._heard if self._cursor.incarnation else None,
-            rollback=self._progress,
+            evidence_age_s=reading.age_s,
+            rollback=progress,
             rollback_incomplete=rolling_back and failed,
             quarantined=state.quarantined,
             unjournalled=self._ledger.behind,
@@ -211,33 +202,29 @@ class RolloutController:
             self._depose()
 
     async def _tick(self) -> None:
-        try:
-            self._see(await self._plane.observe())
-        except DataPlaneError as err:
-            log.warning("the data plane cannot be seen: %s", err)
+        observed = await self._look()
+        if observed is not None:
+            self._see(observed)
+        self._reading.look_for_rehearsal()
         await self._go_on()
+        await self._prepare()
         if self._is_due():
             await self._act()
         self._ledger.try_to_catch_up()
         self._save_evidence()
 
+    async def _look(self) -> Observed | None:
+        try:
+            return await self._plane.observe()
+        except DataPlaneError as err:
+            log.warning("the data plane cannot be seen: %s", err)
+            return None
+
     def _is_due(self) -> bool:
         """Whether the data plane is not what the state says, and it is time to try again."""
         if self._state.phase is Phase.ROLLING_BACK:
-            return self._clock() >= self._retry_at
-        return not phases.is_routed(self._state, self._observed)
-
-    def _take(self, taken: Taken, *, same_gateway: bool) -> bool:
-        """Fold what is new; whether A's engine died in it."""
-        for entry in taken.entries:
-            self._traffic.take(entry)
-        if self._fold is None or not self._state.serves:
-            return False
-        if not same_gateway:
-            self._fold.new_incarnation()
-        if taken.missed:
-            self._fold.missed_some()
-        return self._fold.take(taken.entries)
+            return self._hand.may_try_again
+        return not is_routed(self._state, self._observed)
 
     def _see(self, observed: Observed) -> None:
         """Take note of what is so."""
@@ -245,38 +232,53 @@ class RolloutController:
         if observed.leader_epoch > self._ledger.leader_epoch:
             self._depose()
         elif self._state.route is not None and observed.route_epoch > self._state.route_epoch:
-            reason = f"route epoch {observed.route_epoch} was set by somebody else"
-            self._yield_to(observed.route_epoch, reason)
+            self._yield_to(observed, f"route epoch {observed.route_epoch} was set by somebody else")
 
-    def _yield_to(self, route_epoch: int, reason: str) -> None:
-        """Another route holds, set by hand or lost with a journal: A waits at 0 for a person."""
-        if self._deposed:
+    def _yield_to(self, observed: Observed, reason: str) -> None:
+        """Another route holds, set by hand or lost with a journal: A waits at 0 for a person.
+
+        Where that route has made A the stable one it is left as it is: to take A out would move
+        everybody, and against somebody's word. A breach still does.
+        """
+        plan, epoch = self._state.plan, observed.route_epoch
+        if self._deposed or plan is None:
             return
-        decision = Decision(phase=Phase.HOLD, weight=0, reasons=(f"A is held at 0: {reason}",))
-        held = msgspec.structs.replace(
-            self._after(decision, store.ACTOR), route_epoch=route_epoch + 1
-        )
+        if observed.stable == plan.canary:
+            words = f"A is left the stable one: {reason}"
+            held = self._after(Decision(phase=Phase.HOLD, weight=0, reasons=(words,)), store.ACTOR)
+            held = msgspec.structs.replace(held, promoted=True, by_hand=True, route_epoch=epoch)
+        else:
+            words = f"A is held at 0: {reason}"
+            held = self._after(Decision(phase=Phase.HOLD, weight=0, reasons=(words,)), store.ACTOR)
+            held = msgspec.structs.replace(held, route_epoch=epoch + 1)
         self._enter(held, store.ACTOR, urgent=True)
 
     def _depose(self) -> None:
         if not self._deposed:
             self._deposed = True
             log.warning("another control plane leads: this one acts no more")
-            self._on_change(self.status())
+            self._tell()
 
     def _signals(self, *, canary_died: bool = False) -> Signals:
-        return phases.signals(
+        return signals(
             self._state,
             self._observed,
-            judgement=NOTHING_KNOWN if self._fold is None else self._fold.judgement(),
-            fresh=self._clock() - self._heard <= self.lines.rollout.evidence_stale_s,
+            judgement=self._reading.judgement,
+            capacity=self._capacity() or NOTHING_SHOWN,
+            alarm=self._reading.alarm,
+            alarm_lack=self._reading.alarm_lack,
+            fresh=self._reading.silence_s <= self.lines.rollout.evidence_stale_s,
             canary_died=canary_died,
         )
 
+    def _capacity(self) -> Capacity | None:
+        plan = self._state.plan
+        if plan is None:
+            return None
+        return capacity(plan, self._observed, self._reading.traffic.of(plan.stable))
+
     def _detectable(self, plan: RolloutPlan) -> Detectable | None:
-        traffic = self._traffic.per_second()
-        # Two digits are enough for people, and let a costly answer be kept.
-        return None if traffic is None else detectable(plan, float(f"{traffic:.2g}"))
+        return detectable_at(plan, self._reading.traffic.per_second())
 
     # ------------------------------------------------------------ deciding
     async def _go_on(self, *, canary_died: bool = False) -> None:
@@ -289,14 +291,17 @@ class RolloutController:
         """Take the next decision, if there is one; whether the state moved."""
         phase_s = self._clock() - self._entered
         decision = phases.decide(self._state, self._signals(canary_died=canary_died), phase_s)
-        if (decision.phase, decision.weight) == (self._state.phase, self._state.weight):
+        stays = (decision.phase, decision.weight) == (self._state.phase, self._state.weight)
+        if stays:
+            self._staying = decision.reasons
+        if stays and not (decision.noted and decision.reasons != self._state.reasons):
             return False
         try:
             self._move(decision, store.ACTOR)
         except JournalUnwritable as err:
             log.warning("%s is refused: %s", decision.phase, err)
             return False
-        return True
+        return not stays
 
     def _move(self, decision: Decision, actor: str) -> None:
         self._enter(self._after(decision, actor), actor, urgent=not decision.forward)
@@ -309,6 +314,7 @@ class RolloutController:
             next_epoch=max(seen, self._state.route_epoch) + 1,
             identity=self._signals().identity,
             actor=actor,
+            requests=self._reading.judgement.requests,
         )
 
     def _enter(self, state: RolloutState, actor: str, *, urgent: bool) -> None:
@@ -316,85 +322,70 @@ class RolloutController:
         here = (state.phase, state.weight) == (self._state.phase, self._state.weight)
         entered = self._entered if here else self._clock()
         phase_s = self._clock() - entered
-        store.save_state(self._ledger, state, phase_s, actor, urgent=urgent, seen=self._fold)
+        store.save_state(
+            self._ledger, state, phase_s, actor, urgent=urgent, seen=self._reading.fold
+        )
         if state.order is not None and state.order != self._state.order:
-            self._progress, self._failures = Progress(order=state.order), 0
+            self._hand.begin_rollback(state.order)
         self._be(state, entered)
-        self._on_change(self.status())
+        self._tell()
 
     def _be(self, state: RolloutState, entered: float) -> None:
-        self._state, self._entered = state, entered
-        if state.plan is None or state.warm_from is None:
-            self._fold = None
-            return
-        if self._fold is None or self._fold.warm_from != state.warm_from:
-            self._fold = EvidenceFold(state.plan, state.warm_from)
-        if state.judged_from is not None:
-            self._fold.judge_from(state.judged_from)
+        self._state, self._entered, self._staying = state, entered, ()
+        self._reading.follow(state)
+
+    def _tell(self) -> None:
+        self._on_change(self.status())
 
     # ------------------------------------------------------------ acting
     async def _commanded(self) -> RolloutStatus:
         await self._act()
         await self._go_on()
+        await self._prepare()
         return self.status()
+
+    async def _prepare(self) -> None:
+        given_up = await self._preparation.go_on(self._state, self._signals())
+        if given_up is not None and self._state.phase is Phase.PREPARE:
+            self._move(given_up, store.ACTOR)
 
     async def _act(self) -> None:
         """Make the data plane what the state says."""
         if self._deposed:
             return
-        if self._state.phase is Phase.ROLLING_BACK:
-            await self._roll_back()
-        else:
+        if self._state.phase is not Phase.ROLLING_BACK:
             await self._set_route()
+        elif (done := await self._hand.roll_back()) is not None:
+            self._enter(phases.settled(self._state, done), store.ACTOR, urgent=True)
 
     async def _set_route(self) -> None:
-        """Set the wanted route; setting it again is the renewal of the canary's lease."""
-        wanted = self._state.route
-        if wanted is None:
-            return
-        lease_s, leader_epoch = self.lines.rollout.canary_lease_s, self._ledger.leader_epoch
-        route = wanted.ordered(leader_epoch, self._state.route_epoch, lease_s)
+        epoch = self._state.route_epoch
         try:
-            self._see(await self._plane.set_route(route))
+            seen = await self._hand.set_route(self._state)
+            if seen is not None:
+                self._see(seen)
         except DataPlaneError as err:
             log.warning("the route is not set: %s", err)
-            if route.route_epoch == self._state.route_epoch:  # else a newer order went past it
-                self._learn_from(err)
+            await self._learn_from(err, epoch)
 
-    def _learn_from(self, error: DataPlaneError) -> None:
+    async def _learn_from(self, error: DataPlaneError, epoch: int) -> None:
         """A refusal tells of a newer leader, or that our epoch is another's or serves no longer."""
         if isinstance(error, Refused) and rollback.deposed(error, self._ledger.leader_epoch):
             self._depose()
         held = error.route_epoch if isinstance(error, Conflict) else None
-        if self._state.route is not None and held is not None and held >= self._state.route_epoch:
-            self._yield_to(held, str(error))
-
-    async def _roll_back(self) -> None:
-        """One attempt at all the steps that are left; ticks make more, ever further apart."""
-        if self._rolling or self._progress is None:
+        if held is None or held < epoch:
             return
-        self._rolling = True
-        try:
-            run = Rollback(self._progress, self._plane, self._ledger, self._told, self._clock)
-            done = await run.run()
-            self._enter(phases.settled(self._state, done), store.ACTOR, urgent=True)
-        except Incomplete as err:
-            log.error("ROLLBACK_INCOMPLETE: %s", err)
-            self._retry_at = self._clock() + min(_MAX_RETRY_S, 2.0 ** min(self._failures, 5))
-            self._failures += 1
-        finally:
-            self._rolling = False
-
-    def _told(self, progress: Progress) -> None:
-        self._progress = progress
-        self._on_change(self.status())
+        observed = await self._look()
+        wanted = self._state.route is not None and epoch == self._state.route_epoch
+        if observed is not None and wanted:  # else a newer order went past it
+            self._yield_to(observed, str(error))
 
     def _save_evidence(self) -> None:
-        now = self._clock()
-        if self._fold is None or not self._state.under_way or now - self._saved < _SAVE_S:
+        now, reading = self._clock(), self._reading
+        if reading.fold is None or not self._state.under_way or now - self._saved < _SAVE_S:
             return
         self._saved = now
         try:
-            store.save_evidence(self._ledger, self._cursor, self._fold, now - self._entered)
+            store.save_evidence(self._ledger, reading.cursor, reading.fold, now - self._entered)
         except JournalUnwritable as err:
             log.warning("the evidence is not saved: %s", err)

@@ -27,6 +27,7 @@ from monitors.contract import (
     Wire,
 )
 from monitors.evidence import Cursor
+from monitors.preparing import LoadOrder, RehearsalOrder, RehearsalReport
 
 T = TypeVar("T")
 
@@ -83,6 +84,8 @@ class DataPlane(Protocol):
     async def flush(self, resident: str, order: FlushOrder) -> FlushReceipt: ...
     async def probe(self, resident: str, order: ProbeOrder) -> ProbeReport: ...
     async def drill(self, resident: str, order: DrillOrder) -> DrillReport: ...
+    async def rehearse(self, resident: str, order: RehearsalOrder) -> RehearsalReport: ...
+    async def load(self, resident: str, order: LoadOrder) -> Observed: ...
     async def evidence(self, cursor: Cursor, wait_s: float) -> EvidenceBatch: ...
 
 
@@ -116,6 +119,12 @@ class HttpDataPlane:
 
     async def drill(self, resident: str, order: DrillOrder) -> DrillReport:
         return await self._post(DrillReport, resident, "drill", order, _WORK_S)
+
+    async def rehearse(self, resident: str, order: RehearsalOrder) -> RehearsalReport:
+        return await self._post(RehearsalReport, resident, "rehearse", order, _TIMEOUT_S)
+
+    async def load(self, resident: str, order: LoadOrder) -> Observed:
+        return await self._post(Observed, resident, "load", order, _TIMEOUT_S)
 
     async def evidence(self, cursor: Cursor, wait_s: float) -> EvidenceBatch:
         """Entries after `cursor`: at once where there are some, else after up to `wait_s`."""

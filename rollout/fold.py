@@ -111,15 +111,13 @@ class EvidenceFold:
     def judgement(self) -> Judgement:
         """BREACH by anything; PASS when faults and every line that was seen at all pass."""
         breaches, levels = self._canary.breaches(), self._standing.needed
-        stable_breaches = self._stable.breaches()
-        shared = {numbers.line for numbers in stable_breaches if not self._blames(numbers.line)}
         return Judgement(
             verdict=Verdict.BREACH if breaches or levels else self._health(),
             breaches=breaches,
-            quarantine=bool(levels) or any(numbers.line not in shared for numbers in breaches),
+            quarantine=bool(levels) or any(self.blames_canary(each.line) for each in breaches),
             requests=self._finished,
             levels=levels,
-            stable_breaches=stable_breaches,
+            stable_breaches=self._stable.breaches(),
         )
 
     def numbers(self) -> tuple[Numbers, ...]:
@@ -295,9 +293,11 @@ class EvidenceFold:
         healthy = all(test.verdict is Verdict.PASS for test in needed)
         return Verdict.PASS if healthy else Verdict.INCONCLUSIVE
 
-    def _blames(self, line: str) -> bool:
-        """Whether A is worse on this line than a cause that B shares explains."""
-        return self._attributions[line].blames_canary
+    def blames_canary(self, line: str) -> bool:
+        """Whether a breach of `line` is A's, as far as is known: it is not where B is past the
+        line too, and A is no worse on it than a cause that both share explains."""
+        shared = self._stable.test(line).verdict is Verdict.BREACH
+        return not shared or self._attributions[line].blames_canary
 
 
 def _settled(body: LineCrossed | MilestoneReached, latency: LatencyLine) -> float | None:

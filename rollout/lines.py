@@ -11,6 +11,7 @@ from rollout.sequential import Line
 
 FAULTS = "faults"
 FIRST_PACKET = "first_packet"
+DEGRADE = "degrade"  # and a milestone
 RESIDENCY = "residency"
 _LINES = 2 + 1 + len(Milestone)  # faults, residency, first packet, one degrade line a milestone
 
@@ -45,7 +46,7 @@ def latency_lines(lines: RedLines) -> tuple[LatencyLine, ...]:
     )
     degrade = (
         LatencyLine(
-            line=_line(lines, f"degrade_{milestone}", lines.latency.degrade_exceedance),
+            line=_line(lines, f"{DEGRADE}_{milestone}", lines.latency.degrade_exceedance),
             milestone=milestone,
             seconds=lines.latency.degrade_s,
         )

@@ -38,10 +38,27 @@ def cause_of(line: str) -> Cause:
 
 
 Weight = Annotated[int, msgspec.Meta(ge=1, le=100)]
+ALL = 100  # percent: A is the stable one then, the roles are swapped
+
+
+class Step(Wire, frozen=True):
+    """A share of A's on its way to all, and what it must have stood at it before the next."""
+
+    weight: Weight
+    least_s: Seconds
+    least_requests: Count
 
 
 class PlanError(ValueError):
     """A rollout that cannot be started as asked; the message says what to change."""
+
+
+class ModelToLoad(Wire, frozen=True):
+    """A checkpoint folder, as the data plane sees it, that A loads first, by order `load`."""
+
+    load: Name
+    checkpoint: str
+    hurry: bool = False
 
 
 class RolloutPlan(Wire, frozen=True):
@@ -61,7 +78,11 @@ class RolloutPlan(Wire, frozen=True):
     faults: Line
     residency: Line
     latency: tuple[LatencyLine, ...]
+    steps: tuple[Step, ...] = ()  # between `weight` and all
+    model: ModelToLoad | None = None  # None: A has its model already
     audience: Audience = ANYBODY
+    # Of B's utilisation, were all of the traffic its own.
+    stable_limit: float = RedLines().scheduler.resume_utilisation
     # What a rung that one bad window brought would take to be given back: that, and a dwell.
     level_dwell_s: Seconds = 90.0
 
@@ -74,6 +95,14 @@ class RolloutPlan(Wire, frozen=True):
             raise PlanError(f"weight is {self.weight}; choose 1 to 100 percent")
         if not (math.isfinite(self.bake_s) and self.bake_s > 0.0):
             raise PlanError(f"bake_s is {self.bake_s}; choose a time above 0 seconds")
+
+    def step_of(self, weight: int) -> Step | None:
+        """The step at which A has this share; None: it is none of them."""
+        return next((step for step in self.steps if step.weight == weight), None)
+
+    def after(self, weight: int) -> int:
+        """A's next share; after the last step, all."""
+        return next((step.weight for step in self.steps if step.weight > weight), ALL)
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -90,16 +119,24 @@ def make_plan(
     weight: int | None = None,
     bake_s: float | None = None,
     audience: Audience = ANYBODY,
+    model: ModelToLoad | None = None,
 ) -> RolloutPlan:
     """A plan by the red lines; `weight` and `bake_s` default to S4.4's. Raises `PlanError`."""
     figures = lines.rollout
+    share = figures.canary_weight if weight is None else weight
     try:
         return RolloutPlan(
             stable=stable,
             canary=canary,
             version=version,
-            weight=figures.canary_weight if weight is None else weight,
+            weight=share,
+            model=model,
             bake_s=figures.bake_s if bake_s is None else bake_s,
+            steps=tuple(
+                Step(weight=step.weight, least_s=step.least_s, least_requests=step.least_requests)
+                for step in figures.steps
+                if step.weight > share
+            ),
             warmup_s=figures.warmup_s,
             warmup_requests=figures.warmup_requests,
             drain_s=figures.drain_s,
@@ -107,6 +144,7 @@ def make_plan(
             residency=residency_line(lines),
             latency=latency_lines(lines),
             audience=audience,
+            stable_limit=lines.scheduler.resume_utilisation,
             level_dwell_s=lines.latency.window_s + lines.ladder.dwell_s,
         )
     except ValueError as err:

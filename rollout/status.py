@@ -1,15 +1,14 @@
 """What a rollout shows to people and pages: one message."""
 
-from collections import deque
-
-from monitors.contract import Count, Epoch, Evidence, Percent, RequestFinished, Wire
+from monitors.contract import Count, Epoch, Percent, Wire
 from monitors.labels import Phase
+from monitors.preparing import Loading, LoadStage
+from rollout.capacity import Capacity
 from rollout.detectable import Detectable
 from rollout.plan import RolloutPlan
+from rollout.rehearsal import AlarmProof
 from rollout.rollback import Progress
 from rollout.sequential import Numbers, Verdict
-
-_TRAFFIC_WINDOW_S = 60.0
 
 
 class RolloutStatus(Wire, frozen=True):
@@ -34,23 +33,13 @@ class RolloutStatus(Wire, frozen=True):
     quarantined: tuple[str, ...]
     unjournalled: Count  # entries that wait for a journal that cannot be written
     deposed: bool  # another control plane leads
+    capacity: Capacity | None = None  # of B, for all of the traffic
+    loading: Loading | None = None  # of the plan's model, while A prepares
+    alarm: AlarmProof | None = None  # that the alarm path was proved before A had traffic
 
-
-class Traffic:
-    """Requests per second over the last minute of the evidence log's own time."""
-
-    def __init__(self) -> None:
-        self._ends: deque[float] = deque(maxlen=100_000)
-
-    def take(self, entry: Evidence) -> None:
-        if isinstance(entry.body, RequestFinished) and not (entry.operator or entry.mirror):
-            self._ends.append(entry.wall)
-            while entry.wall - self._ends[0] > _TRAFFIC_WINDOW_S:
-                self._ends.popleft()
-
-    def per_second(self) -> float | None:
-        """None until requests have been seen over some time."""
-        if len(self._ends) < 2:
-            return None
-        span = self._ends[-1] - self._ends[0]
-        return (len(self._ends) - 1) / span if span > 0.0 else None
+    @property
+    def loads(self) -> bool:
+        """Whether A has yet to get the plan's model."""
+        has_it = self.loading is not None and self.loading.stage is LoadStage.LOADED
+        waits = self.plan is not None and self.plan.model is not None and not has_it
+        return self.phase is Phase.PREPARE and waits

@@ -9,9 +9,9 @@ from monitors.evidence import Cursor
 from rollout import rollback
 from rollout.fold import EvidenceFold, FoldState
 from rollout.ledger import Ledger
-from rollout.phases import RolloutState
 from rollout.rollback import Progress
 from rollout.sequential import Numbers
+from rollout.state import RolloutState
 
 log = logging.getLogger(__name__)
 

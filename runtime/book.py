@@ -20,7 +20,7 @@ from monitors.detectors.merging import merged
 from monitors.evidence import EvidenceLog
 from monitors.exposition import Exposition
 from monitors.fault_table import FaultTable, marks_of
-from monitors.labels import Detector, Judgement, Milestone, Outcome
+from monitors.labels import Detector, Fault, Grade, Judgement, Milestone, Origin, Outcome
 from monitors.latency_table import LatencyTable
 from monitors.metric import Metric, Table
 from monitors.redlines import RedLines
@@ -31,6 +31,7 @@ from runtime.residents.port import Capabilities, Snapshot
 from runtime.stamp import Stamp
 
 WARM_AFTER = 20  # requests of one pool epoch
+REHEARSED = 2  # entries of each request of a rehearsal
 _FROM_ZERO = (
     catalog.SERVED_REQUESTS,
     catalog.FAULTED_REQUESTS,
@@ -222,9 +223,33 @@ class Book:
             self.exposition.gauge(gauge).set(None, version)
         self.exposition.gauge(catalog.SHOWS_TABLE).set(None, version, Table.CACHE)
 
+    def close(self, version: str) -> None:
+        """A version has given its place to another: nothing of it is shown any more."""
+        self.lost_sight(version)
+        for table in (self.cache, self.latency, self.faults):
+            table.forget(version)
+        self.exposition.forget(version)
+
+    def rehearsed(self, stamp: Stamp, rehearsal: str) -> None:
+        """A request that never was, with a hard fault, for the evidence log's readers alone: no
+        table, metric or trace hears of it."""
+        found = FaultFound(
+            fault=Fault.SPEECH_TRUNCATED,
+            grade=Grade.HARD,
+            origin=Origin.OUTPUT,
+            detector=Detector.SPEECH,
+            rule="rehearsal",
+            detail="a rehearsed breach: no request was served",
+        )
+        for body in (found, RequestFinished(outcome=Outcome.OK, faulted=True)):
+            self._append(stamp, body, rehearsal)
+
     def note(self, stamp: Stamp, body: EvidenceBody) -> None:
         """One entry of the evidence log, and of what is remembered of its request."""
         self.requests.note(stamp, body)
+        self._append(stamp, body)
+
+    def _append(self, stamp: Stamp, body: EvidenceBody, rehearsal: str = "") -> None:
         self.evidence.append(
             body,
             resident=stamp.resident,
@@ -238,4 +263,5 @@ class Book:
             session_class=stamp.session_class,
             mirror=stamp.mirror,
             by_hand=stamp.by_hand,
+            rehearsal=rehearsal,
         )

@@ -17,7 +17,9 @@ from monitors.contract import (
     Route,
     Wire,
 )
+from monitors.preparing import LoadOrder, RehearsalOrder
 from runtime.guard import Guard
+from runtime.loads import ModelRefused
 from runtime.openai_errors import ApiError
 from runtime.orders import DrillsOff, Orders
 from runtime.plane import DataPlane
@@ -36,6 +38,7 @@ _STATUS: dict[type[Exception], int] = {
     UnknownResident: 404,
     msgspec.ValidationError: 422,
     msgspec.DecodeError: 422,
+    ModelRefused: 422,
     DrillsOff: 403,
     ResidentError: 503,
     OSError: 507,
@@ -62,6 +65,8 @@ class Control:
             ("POST", f"{resident}/flush", self._flush),
             ("POST", f"{resident}/probe", self._probe),
             ("POST", f"{resident}/drill", self._drill),
+            ("POST", f"{resident}/rehearse", self._rehearse),
+            ("POST", f"{resident}/load", self._load),
             ("GET", "/evidence", self._evidence),
         ):
             routes.add_api_route(
@@ -125,6 +130,15 @@ class Control:
         return await self._orders.drill(
             request.path_params["name"], await _order(request, DrillOrder)
         )
+
+    async def _rehearse(self, request: Request) -> Wire:
+        return await self._orders.rehearse(
+            request.path_params["name"], await _order(request, RehearsalOrder)
+        )
+
+    async def _load(self, request: Request) -> Wire:
+        await self._orders.load(request.path_params["name"], await _order(request, LoadOrder))
+        return self._plane.observed()
 
     async def _evidence(self, request: Request) -> Wire:
         """Long poll: `incarnation`, `after` (a sequence), `wait` (seconds, at most 30)."""

@@ -28,8 +28,11 @@ from monitors.contract import (
     ProbeReport,
     Route,
 )
+from monitors.preparing import LoadOrder, RehearsalOrder, RehearsalReport
+from runtime.book import REHEARSED
 from runtime.flight import Fate
 from runtime.flights import Flights
+from runtime.loads import Loads
 from runtime.plane import DataPlane
 from runtime.residents.port import Failed, Finished, ResidentError, StaleCount
 from runtime.router import Fence, OrderRefused
@@ -55,6 +58,7 @@ class Orders:
         self._plane = plane
         self._flights = flights
         self._fencing = asyncio.Lock()
+        self._loads = Loads(plane, flights, self._raise_epoch)
 
     async def route(self, route: Route) -> None:
         """Route by `route`, and start its lease anew."""
@@ -108,10 +112,7 @@ class Orders:
         async with self._fencing:
             fence = self._plane.router.admit(order.leader_epoch)
             epoch = max(order.min_pool_epoch, self._plane.min_pool_epoch(name))
-            epochs = {**fence.min_pool_epochs, name: epoch}
-            fence = msgspec.structs.replace(fence, min_pool_epochs=epochs)
-            self._plane.router.fence = fence
-            await self._store(fence)
+            await self._store_epoch(fence, name, epoch)
         self._plane.witnesses.flushed(name)
         receipt = await self._empty(name, epoch)
         self._plane.saw_pool_epoch(name, receipt.new_epoch)
@@ -160,6 +161,39 @@ class Orders:
             detail = f"process {supervisor.pid} was killed"
             return DrillReport(resident=name, kind=order.kind, running=True, detail=detail)
         return await resident.drill(order)
+
+    async def rehearse(self, name: Name, order: RehearsalOrder) -> RehearsalReport:
+        """Put a rehearsed breach of a resident into the evidence log, as operator traffic."""
+        await self._admit(order.leader_epoch, name)
+        for number in range(order.requests):
+            at = f"{order.rehearsal}-{number}"
+            self._plane.book.rehearsed(
+                self._plane.stamp(name, at, at, operator=True), order.rehearsal
+            )
+        return RehearsalReport(
+            resident=name, rehearsal=order.rehearsal, entries=REHEARSED * order.requests
+        )
+
+    async def load(self, name: Name, order: LoadOrder) -> None:
+        """Begin to load another model into a resident that serves nobody.
+
+        Raises `ModelRefused` for what can be told at once to be no such model.
+        """
+        await self._admit(order.leader_epoch, name)
+        self._loads.begin(name, order)
+
+    async def _raise_epoch(self, name: Name) -> None:
+        """Whatever a resident's pool holds misses from now on."""
+        async with self._fencing:
+            plane = self._plane
+            epoch = max(plane.min_pool_epoch(name), plane.pool_epoch(name) or 0) + 1
+            await self._store_epoch(plane.router.fence, name, epoch)
+
+    async def _store_epoch(self, fence: Fence, name: Name, epoch: int) -> None:
+        epochs = {**fence.min_pool_epochs, name: epoch}
+        fence = msgspec.structs.replace(fence, min_pool_epochs=epochs)
+        self._plane.router.fence = fence
+        await self._store(fence)
 
     async def _admit(self, leader_epoch: int, name: Name) -> None:
         self._plane.router.require(name)

@@ -26,12 +26,14 @@ from monitors.contract import (
 )
 from monitors.detectors.speech import SpeechAudit
 from monitors.labels import ResidentState, Role
+from monitors.preparing import Loading
 from monitors.rungs import name_of, shown
 from runtime.book import Book
 from runtime.fence import FenceFile
 from runtime.inputs import KeptInputs
 from runtime.levels import Levels
 from runtime.load import BusyShare
+from runtime.models import ModelsFile
 from runtime.openai_answer import SPEECH_HZ
 from runtime.requests import Requests
 from runtime.residents.local import WORKER, LocalResident
@@ -63,14 +65,16 @@ class DataPlane:
         wall: Callable[[], float] = time.time,
         worker: Sequence[str] = WORKER,
     ) -> None:
-        names = [spec.name for spec in settings.residents]
+        self.models = ModelsFile(settings.state_dir)
+        self.specs = self.models.specs(settings.residents)
+        names = list(self.specs)
         first = Route(leader_epoch=0, route_epoch=0, stable=settings.stable, canary=settings.canary)
         self.settings = settings
         self.clock = clock
         self.wall = wall
         self.incarnation = uuid4().hex
-        self.versions = {spec.name: spec.version for spec in settings.residents}
-        self._lines_file = _prepare(settings)
+        self.versions = {name: spec.version for name, spec in self.specs.items()}
+        self.lines_file = _prepare(settings)
         self.fence_file = FenceFile(settings.state_dir)
         fence = self.fence_file.load(
             Fence(leader_epoch=0, route=first, min_pool_epochs={}), residents=names
@@ -98,9 +102,13 @@ class DataPlane:
         self.in_flight: Callable[[Name], int] = lambda _: 0
         self.mirror_status: Callable[[], MirrorStatus] = MirrorStatus
         self.stopping = asyncio.Event()
-        self.supervisors = {spec.name: self._supervise(spec) for spec in settings.residents}
+        self.loading: Callable[[Name], Loading | None] = lambda _: None
+        self.withheld: set[Name] = set()  # given no work: their model is about to be another
+        self.throttled: set[Name] = set()  # their engine loads in the background
+        self.work: set[asyncio.Task[None]] = set()  # that ends with the plane
+        self.worker = worker
+        self.supervisors = {name: self._supervise(name) for name in self.specs}
         self.snapshots: dict[Name, Snapshot] = {}  # the last one of each engine process
-        self._worker = worker
         self._pool_epochs: dict[Name, int] = {}
         self._applied: dict[Name, Level | None] = {}  # None: some of it may have failed
         self._trouble: dict[Name, str] = {}
@@ -121,34 +129,47 @@ class DataPlane:
     async def stop(self) -> None:
         """End every engine, reap it, and send the last traces."""
         self.stopping.set()
-        for task in self._tending:
+        tasks = [*self._tending, *self.work]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tending, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(s.stop() for s in self.supervisors.values()))
         await self.verdicts.stop()
         for pool in (self.decoders, self.fence_writer):
             pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self.tracing.shutdown)
 
-    def _supervise(self, spec: ResidentSpec) -> Supervisor:
+    def _supervise(self, name: Name) -> Supervisor:
         def begin() -> Life:
             return LocalResident(
-                spec,
+                self.specs[name],
                 state_dir=self.settings.state_dir,
-                lines=self._lines_file,
-                min_epoch=self.min_pool_epoch(spec.name),
-                on_snapshot=lambda snapshot: self._took_snapshot(spec.name, snapshot),
-                worker=self._worker,
+                lines=self.lines_file,
+                min_epoch=self.min_pool_epoch(name),
+                on_snapshot=lambda snapshot: self._took_snapshot(name, snapshot),
+                worker=self.worker,
                 clock=self.clock,
                 log_dir=self.settings.log_dir,
+                throttled=name in self.throttled,
             )
 
-        return Supervisor(spec.name, begin=begin, changed=self._state_changed, clock=self.clock)
+        return Supervisor(name, begin=begin, changed=self._state_changed, clock=self.clock)
+
+    def respec(self, name: Name, spec: ResidentSpec) -> None:
+        """The next life of a resident that is given no work is another model's."""
+        old = self.versions[name]
+        self.specs[name], self.versions[name] = spec, spec.version
+        self.supervisors[name].forget()
+        self.snapshots.pop(name, None)
+        self.witnesses.forget(name)
+        if old != spec.version:
+            self.book.close(old)
+            self.book.open(spec.version)
 
     # ------------------------------------------------------------ what is so now
     def is_ready(self, name: Name) -> bool:
         """Whether the resident can be given work."""
-        return self.supervisors[name].state is ResidentState.READY
+        return self.supervisors[name].state is ResidentState.READY and name not in self.withheld
 
     def ready(self) -> frozenset[Name]:
         """The residents that can be given work."""
@@ -247,6 +268,8 @@ class DataPlane:
             apart=self.levels.apart(name),
             busy_share=self.busy_share(name),
             live_native_bytes=self._live_native_bytes(name),
+            checkpoint=str(self.specs[name].checkpoint),
+            loading=self.loading(name),
         )
 
     def note_change(self, name: Name, detail: str) -> None:
@@ -341,6 +364,8 @@ class DataPlane:
         self.note_change(name, f"ready with pool epoch {ready.pool_epoch}")
 
     def _took_snapshot(self, name: Name, snapshot: Snapshot) -> None:
+        if self.supervisors[name].ready is None:
+            return  # the last words of a model that gives its place to another
         self.snapshots[name] = snapshot
         self._busy[name].add(self.clock(), snapshot.busy_s)
         self.book.snapshot(self.versions[name], snapshot)

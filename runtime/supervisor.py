@@ -104,6 +104,10 @@ class Supervisor:
             raise NotReady(f"resident {self.name!r} did not come back: {self.detail}")
         return self.ready
 
+    def forget(self) -> None:
+        """Its next life is another model's: what the former one said of itself is void."""
+        self.ready = None
+
     async def stop(self) -> None:
         """End the engine and keep it ended."""
         if self._task is not None:

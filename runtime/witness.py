@@ -55,6 +55,11 @@ class Witnesses:
         if name in self._served:
             self._flushed[name] = self._served.pop(name)
 
+    def forget(self, name: Name) -> None:
+        """Another model has taken its place: that it misses these prompts would prove nothing."""
+        self._served.pop(name, None)
+        self._flushed.pop(name, None)
+
     def of_flush(self, name: Name) -> Witness | None:
         """What must miss; None where the resident had served nothing."""
         return self._flushed.get(name)

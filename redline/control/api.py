@@ -46,7 +46,16 @@ class StartOrder(Wire, frozen=True):
     weight: int | None = None
     bake_s: float | None = None
     canary: str | None = None
+    hurry: bool = False  # it loads at the cost of what serves
+    model: str | None = None  # a checkpoint folder that A loads first, as the data plane sees it
     audience: Audience = ANYBODY
+
+
+class ProposalAnswer(Wire, frozen=True):
+    """The plan that an order would begin, and the smallest effects it could detect."""
+
+    plan: RolloutPlan
+    detectable: Detectable | None
 
 
 class StartAnswer(Wire, frozen=True):

@@ -23,7 +23,7 @@ from monitors.contract import Refusal, Wire
 from monitors.handles import CounterHandle
 from monitors.journal import Journal, JournalUnwritable, JournalUrlError, StaleLeader
 from monitors.metric import CLOSED, Label
-from redline.control.api import JournalLine, StartAnswer, StartOrder, VerbOrder
+from redline.control.api import JournalLine, ProposalAnswer, StartAnswer, StartOrder, VerbOrder
 from redline.control.ladder_api import HoldOrder, ReleaseOrder
 from redline.control.ladder_keeper import LadderKeeper
 from redline.control.plane import ControlPlane
@@ -32,7 +32,9 @@ from redline.control.stories import story
 from rollout.commands import CommandRefused
 from rollout.controller import RolloutController
 from rollout.dataplane import DataPlaneError
-from rollout.plan import PlanError
+from rollout.detectable import Detectable
+from rollout.plan import PlanError, RolloutPlan
+from rollout.proposal import Wishes
 from rollout.status import RolloutStatus
 from rollout.store import EVIDENCE_KIND
 
@@ -171,15 +173,24 @@ async def _webhook_body(request: Request) -> bytes:
 
 
 def _add_commands(app: FastAPI, plane: ControlPlane) -> None:
+    @app.post("/api/rollout/propose")
+    async def propose(request: Request) -> Response:
+        order = await _order(request, plane, StartOrder)
+        _, controller = _leader(plane)
+
+        async def told() -> ProposalAnswer:
+            plan, smallest = await _proposed(controller, order)
+            return ProposalAnswer(plan=plan, detectable=smallest)
+
+        return _json(await _asked(told()))
+
     @app.post("/api/rollout/start")
     async def start(request: Request) -> Response:
         order = await _order(request, plane, StartOrder)
         _, controller = _leader(plane)
 
         async def begin() -> StartAnswer:
-            plan, smallest = await controller.propose(
-                order.weight, order.bake_s, order.canary, audience=order.audience
-            )
+            plan, smallest = await _proposed(controller, order)
             status = await controller.start(plan, order.actor)
             return StartAnswer(plan=plan, detectable=smallest, status=status)
 
@@ -213,6 +224,20 @@ def _add_commands(app: FastAPI, plane: ControlPlane) -> None:
         if verb not in verbs:
             raise Refuse(404, f"no such command: {verb!r}; there are: {', '.join(verbs)}")
         return _json(await _asked(verbs[verb](order.actor)))
+
+
+async def _proposed(
+    controller: RolloutController, order: StartOrder
+) -> tuple[RolloutPlan, Detectable | None]:
+    wishes = Wishes(
+        weight=order.weight,
+        bake_s=order.bake_s,
+        canary=order.canary,
+        audience=order.audience,
+        model=order.model,
+        hurry=order.hurry,
+    )
+    return await controller.propose(wishes)
 
 
 def _rollout_verbs(

@@ -17,11 +17,11 @@ from redline.drills.timeline import BREACH, Mark, Step
 from redline.drills.traffic import Kind
 from redline.drills.watch import Sight
 from redline.request_story import fetch_wrong
-from rollout.phases import identity_of
 from rollout.plan import Cause
 from rollout.rollback import KIND as ROLLBACK
 from rollout.rollback import Stage as Proof
 from rollout.rollback import Step as Rollback
+from rollout.state import identity_of
 from rollout.status import RolloutStatus
 from rollout.store import STATE_KIND
 

@@ -2,7 +2,7 @@
 
     python -m runtime.engine.worker --name a --socket ipc://... --checkpoint DIR --version V \
         --min-epoch N --pool-mb X --lines FILE.json [--device auto|cpu|cuda|cuda:N] \
-        [--storage native|int8|int4|subspace]
+        [--storage native|int8|int4|subspace] [--throttled] [--check]
 
 It ends when its standard input does or when its parent dies, so that none is ever left behind.
 Torch and transformers, three seconds of imports, come in `main`, after the ties to the parent.
@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
 import zmq
@@ -26,6 +26,7 @@ import zmq
 from monitors import logs
 from monitors.cache_table import STALE_S
 from monitors.redlines import RedLines
+from runtime.engine.background import Pace, in_background
 from runtime.residents.port import (
     Cancel,
     Close,
@@ -60,6 +61,8 @@ SNAPSHOT_SHARE, CHECK_SHARE = 1 / 300, 1 / 1000
 IDLE_POLL_MS = 200
 MEGABYTE = 1_000_000
 _PR_SET_PDEATHSIG = 1
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -159,12 +162,72 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = _parse(arguments)
     _die_with_parent()
     logs.configure(sys.stderr, "WARNING" if asked.quiet else "INFO", resident=asked.name)
-    engine = _engine(asked)
+    if asked.check:
+        _at_its_priority(asked, lambda: _check(asked))
+        return
+    engine = _at_its_priority(asked, lambda: _engine(asked))
+    _keep_one_thread()
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, 200)
         socket.connect(asked.socket)
         Worker(engine, socket, sys.stdin.fileno(), time.monotonic).run()
+
+
+def _at_its_priority(asked: argparse.Namespace, work: Callable[[], T]) -> T:
+    return in_background(work) if asked.throttled else work()
+
+
+def _check(asked: argparse.Namespace) -> None:
+    """Say on standard output how far it is. Ends the process in `_refuse` where the checkpoint
+    could not be served here; nothing of it is loaded."""
+    from runtime.kv.calibration import CalibrationError, load_policy
+    from runtime.model import checkpoint, requirements, weights
+
+    _adopt_transformers_logs()
+    settings = _settings(asked)
+    try:
+        total = sum(shard.stat().st_size for shard in weights.find(asked.checkpoint))
+        found = checkpoint.check(
+            asked.checkpoint,
+            _device(asked.device),
+            pool_bytes=settings.pool_bytes,
+            freed=requirements.Freed(host=asked.freed_host, device=asked.freed_device),
+            on_read=_progress(total, _pace(asked)),
+        )
+        layers = found.config.thinker_config.text_config.num_hidden_layers
+        talker_reads = found.config.talker_config.accept_hidden_layer
+        load_policy(asked.checkpoint, found.digest, layers, talker_reads, settings.lines.entropy)
+    except (checkpoint.CheckpointError, CalibrationError) as err:
+        _refuse(str(err))
+
+
+def _pace(asked: argparse.Namespace) -> Callable[[int], None]:
+    """What hears of the bytes that are read."""
+    return Pace().read if asked.throttled else lambda _: None
+
+
+def _progress(total: int, paced: Callable[[int], None]) -> Callable[[int], None]:
+    """Tells of every hundredth of the reading, too."""
+    read = told = 0
+
+    def on_read(count: int) -> None:
+        nonlocal read, told
+        paced(count)
+        read += count
+        if (read - told) * 100 >= total:
+            told = read
+            sys.stdout.write(f'{{"read": {read}, "of": {total}}}\n')
+            sys.stdout.flush()
+
+    return on_read
+
+
+def _keep_one_thread() -> None:
+    """The setting is of a thread, and the one that loaded is gone."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def _engine(asked: argparse.Namespace) -> "Engine":
@@ -185,7 +248,10 @@ def _engine(asked: argparse.Namespace) -> "Engine":
     settings = _settings(asked)
     try:
         loaded = checkpoint.load(
-            asked.checkpoint, _device(asked.device), pool_bytes=settings.pool_bytes
+            asked.checkpoint,
+            _device(asked.device),
+            pool_bytes=settings.pool_bytes,
+            on_read=_pace(asked),
         )
         warm_up(loaded, settings, clock=time.monotonic)
         engine = Engine(loaded, settings, clock=time.monotonic, die=_die)
@@ -222,6 +288,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--storage", default="native", help="native, int8, int4 or subspace")
     parser.add_argument("--lines", required=True, type=Path, help="the red lines, as JSON")
+    parser.add_argument("--throttled", action="store_true", help="load in the background")
+    parser.add_argument("--check", action="store_true", help="load nothing: could it be served?")
+    parser.add_argument("--freed-host", type=int, default=0, help="bytes to be had for it, --check")
+    parser.add_argument("--freed-device", type=int, default=0, help="the same on its device")
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     return parser.parse_args(arguments)
 

@@ -1,7 +1,7 @@
 """Opening a Qwen3-Omni checkpoint folder."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +24,8 @@ from runtime.model import requirements, voices, weights
 from runtime.model.weights import WEIGHTS, CheckpointError, read_json
 
 __all__ = [
-    "FIGURES", "MANIFEST", "MODEL_TYPE", "WEIGHTS", "Checkpoint", "CheckpointError",
-    "MediaFigures", "load",
+    "FIGURES", "MANIFEST", "MODEL_TYPE", "WEIGHTS", "Checked", "Checkpoint", "CheckpointError",
+    "MediaFigures", "check", "load",
 ]  # fmt: skip
 
 MODEL_TYPE = "qwen3_omni_moe"
@@ -83,6 +83,7 @@ def load(
     *,
     dtype: torch.dtype | None = None,
     pool_bytes: int = 0,
+    on_read: Callable[[int], None] = lambda _: None,
 ) -> Checkpoint:
     """Open a checkpoint folder: a tiny one or a real Qwen3-Omni, in one file or in shards.
 
@@ -95,6 +96,52 @@ def load(
     """
     folder = Path(folder)
     with _quiet():
+        found = check(folder, device, dtype=dtype, pool_bytes=pool_bytes, on_read=on_read)
+        known = voices.load(folder, found.digest)
+        model = _load_model(folder, found.config, found.shards, found.dtype, found.device)
+    audio = model.thinker.model.audio_tower
+    audio.n_window_infer = 2 * audio.n_window
+    return Checkpoint(
+        model=model,
+        tokenizer=found.tokenizer,
+        config=model.config,
+        figures=found.figures,
+        version=found.version,
+        weights_digest=found.digest,
+        folder=folder,
+        voices=known,
+    )
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A folder that can be loaded, and what was found in it."""
+
+    config: Any  # Qwen3OmniMoeConfig
+    figures: MediaFigures
+    tokenizer: PreTrainedTokenizerBase
+    version: str
+    digest: str
+    shards: list[Path]
+    dtype: torch.dtype
+    device: torch.device
+
+
+def check(
+    folder: Path,
+    device: str = "cpu",
+    *,
+    dtype: torch.dtype | None = None,
+    pool_bytes: int = 0,
+    freed: requirements.Freed | None = None,
+    on_read: Callable[[int], None] = lambda _: None,
+) -> Checked:
+    """All that `load` asks of a folder and of the machine, with no weight loaded.
+
+    `freed`: what is given back before it loads; `on_read` hears of the bytes that the digest
+    reads. Raises `CheckpointError`.
+    """
+    with _quiet():
         config = _read_config(folder)
         figures = _read_figures(folder, config)
         _check(folder, config, figures)
@@ -105,24 +152,11 @@ def load(
         place = requirements.open_device(device)
         runs_in = dtype or (torch.float32 if place.type == "cpu" else sizes.stored)
         need = requirements.Need(sizes.bytes_as(runs_in), runs_in, pool_bytes)
-        requirements.require_memory(folder, need, place)
-        digest = weights.digest(shards)
+        requirements.require_memory(folder, need, place, freed)
+        digest = weights.digest(shards, on_read)
         if expected is not None:
             weights.require_digest(folder, digest, expected)
-        known = voices.load(folder, digest)
-        model = _load_model(folder, config, shards, runs_in, place)
-    audio = model.thinker.model.audio_tower
-    audio.n_window_infer = 2 * audio.n_window
-    return Checkpoint(
-        model=model,
-        tokenizer=tokenizer,
-        config=model.config,
-        figures=figures,
-        version=version,
-        weights_digest=digest,
-        folder=folder,
-        voices=known,
-    )
+    return Checked(config, figures, tokenizer, version, digest, shards, runs_in, place)
 
 
 @contextmanager

@@ -56,15 +56,28 @@ def open_device(name: str) -> torch.device:
     return device
 
 
-def require_memory(folder: Path, need: Need, device: torch.device) -> None:
+@dataclass(frozen=True)
+class Freed:
+    """Bytes that another engine gives back before this one loads."""
+
+    host: int = 0
+    device: int = 0
+
+
+def require_memory(
+    folder: Path, need: Need, device: torch.device, freed: Freed | None = None
+) -> None:
     """Raises `CheckpointError` where `need` does not fit into what `device` has free.
 
     For an accelerator the weights pass through the machine's own memory, so they must fit there
     too.
     """
-    refuse_too_big(folder, need, free_bytes(device), device.type.upper())
+    freed = freed or Freed()
+    on_device = freed.host if device.type == "cpu" else freed.device
+    refuse_too_big(folder, need, free_bytes(device) + on_device, device.type.upper())
     if device.type != "cpu":
-        refuse_too_big(folder, Need(need.weights, need.dtype), free_host_bytes(), "CPU")
+        host = free_host_bytes() + freed.host
+        refuse_too_big(folder, Need(need.weights, need.dtype), host, "CPU")
 
 
 def refuse_too_big(folder: Path, need: Need, free: int, place: str) -> None:

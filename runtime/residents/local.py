@@ -57,6 +57,7 @@ LOAD_FLOOR_S = 180.0  # imports and the warm-up, on a machine that does much els
 # Weights are read twice, for their digest and to be loaded, maybe from a slow disk that the other
 # resident reads too. Only a hang is waited out: a death is noticed at once.
 LOAD_BYTES_PER_S = 50e6
+THROTTLED_PATIENCE = 10.0  # times as long, for one that gives way to all else
 CALL_TIMEOUT_S = 5.0
 FLUSH_TIMEOUT_S = 10.0
 SILENCE_S = 20.0  # an engine tells its numbers every 1 to 5 s; silent for so long, it hangs
@@ -80,11 +81,29 @@ def load_timeout_s(checkpoint: Path) -> float:
     return LOAD_FLOOR_S + sum(file.stat().st_size for file in files) / LOAD_BYTES_PER_S
 
 
+def command(
+    worker: Sequence[str], spec: ResidentSpec, lines: Path, address: str, min_epoch: int
+) -> list[str]:
+    """The engine's command line. `lines`: the red lines as JSON; `address`: of its socket."""
+    flags = {
+        "--name": spec.name,
+        "--socket": address,
+        "--checkpoint": str(spec.checkpoint),
+        "--version": spec.version,
+        "--min-epoch": str(min_epoch),
+        "--pool-mb": str(spec.pool_mb),
+        "--device": spec.device,
+        "--storage": spec.storage,
+        "--lines": str(lines),
+    }
+    return [*worker, *(word for flag in flags.items() for word in flag)]
+
+
 class LocalResident:
     """Implements `port.Resident`. `on_snapshot` gets the engine's numbers as they come.
 
     `lines`: the red lines as a JSON file, for the engine. `log_dir`: where its log goes; None:
-    to `state_dir`.
+    to `state_dir`. `throttled`: it loads in the background of all else that runs here.
     """
 
     def __init__(
@@ -99,6 +118,7 @@ class LocalResident:
         silence_s: float = SILENCE_S,
         clock: Callable[[], float] = time.monotonic,
         log_dir: Path | None = None,
+        throttled: bool = False,
     ) -> None:
         self.name = spec.name
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -113,6 +133,7 @@ class LocalResident:
         self._worker = worker
         self._silence_s = silence_s
         self._clock = clock
+        self._throttled = throttled
         self._heard_at = clock()
         self._context = zmq.asyncio.Context()
         self._socket: zmq.asyncio.Socket | None = None
@@ -137,6 +158,7 @@ class LocalResident:
         """
         try:
             timeout_s = load_timeout_s(self._spec.checkpoint)
+            timeout_s *= THROTTLED_PATIENCE if self._throttled else 1.0
             await self._start()
         except (OSError, zmq.ZMQError) as err:
             await self.kill()
@@ -246,18 +268,8 @@ class LocalResident:
         ]
 
     def _command(self, address: str) -> list[str]:
-        flags = {
-            "--name": self.name,
-            "--socket": address,
-            "--checkpoint": str(self._spec.checkpoint),
-            "--version": self._spec.version,
-            "--min-epoch": str(self._min_epoch),
-            "--pool-mb": str(self._spec.pool_mb),
-            "--device": self._spec.device,
-            "--storage": self._spec.storage,
-            "--lines": str(self._lines),
-        }
-        return [*self._worker, *(word for flag in flags.items() for word in flag)]
+        words = command(self._worker, self._spec, self._lines, address, self._min_epoch)
+        return [*words, "--throttled"] if self._throttled else words
 
     async def _await_exit(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()

@@ -256,7 +256,7 @@ def test_while_the_control_plane_hangs_the_canary_loses_its_share_and_the_stable
 ) -> None:
     refused = drill(stack, "control-down", "--hold", "60", code=2)
     assert "choose at most 5" in refused.said
-    stack.cli("rollout", "start", "--weight", "20")
+    stack.cli("rollout", "start", "--yes", "--weight", "20")
     wait_until(lambda: stack.resident("a")["weight"] == 20, 20)
     held = drill(stack, "control-down", "--hold", "5")
     assert held.report["requests_failed"] == 0

@@ -66,7 +66,7 @@ def talk(stack: RunningStack, seed: int, clips: list[bytes], until: float) -> di
 @pytest.mark.slow
 def test_a_minute_of_rough_traffic_leaks_nothing(stack: RunningStack) -> None:
     clips = [media.clip(2.0, sound="speech"), media.clip(1.0, sound=None)]
-    stack.cli("rollout", "start", "--weight", "50")
+    stack.cli("rollout", "start", "--yes", "--weight", "50")
     wait_until(lambda: stack.resident("a")["weight"] == 50, 20)
     victim = stack.resident("a")["pid"]
     until = time.monotonic() + SECONDS

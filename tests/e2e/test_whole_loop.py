@@ -112,7 +112,7 @@ def test_every_dashboard_query_finds_data_on_the_real_prometheus(
 
 
 def test_a_rollback_survives_kill_9_of_the_control_plane(stack: RunningStack, clip: Path) -> None:
-    stack.cli("rollout", "start", "--weight", "50")
+    stack.cli("rollout", "start", "--yes", "--weight", "50")
     wait_until(lambda: stack.resident("a")["weight"] == 50, 20)
     epoch = stack.resident("a")["pool_epoch"]
     pid = stack.get("control", "/api/status")["pid"]

@@ -87,14 +87,18 @@ class Gateway:
         observed = (await self.client.get("/control")).json()
         return next(r for r in observed["residents"] if r["name"] == name)
 
-    def bodies(self, tag: str, resident: str | None = None) -> list[Evidence]:
-        """This test's evidence of one kind, so far."""
+    def bodies(
+        self, tag: str, resident: str | None = None, *, rehearsed: bool = False
+    ) -> list[Evidence]:
+        """This test's evidence of one kind, so far; or what was only rehearsed."""
         log = self.plane.book.evidence
         entries = log._batch(self.since, 100_000).entries  # pyright: ignore[reportPrivateUsage]
         return [
             e
             for e in entries
-            if e.body.__struct_config__.tag == tag and resident in (None, e.resident)
+            if e.body.__struct_config__.tag == tag
+            and resident in (None, e.resident)
+            and bool(e.rehearsal) is rehearsed
         ]
 
     async def restore(self) -> None:

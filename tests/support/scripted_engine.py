@@ -57,6 +57,7 @@ from runtime.residents.port import (
     event_encoder,
     unpack,
 )
+from runtime.residents.refusal import REFUSED_EXIT
 
 TOKEN_S = 0.01
 FRAMES_PER_TOKEN = 2
@@ -345,6 +346,22 @@ def end_with_gateway() -> None:
     os._exit(0)
 
 
+def refuse_by_order(arguments: argparse.Namespace) -> None:
+    """A checkpoint with a file `refused` does not pass the check, one with `late` does not start;
+    `slow` takes a second to be checked."""
+    if not (arguments.check or (arguments.checkpoint / "late").exists()):
+        return
+    if (arguments.checkpoint / "slow").exists():
+        print('{"read": 1, "of": 2}', flush=True)
+        time.sleep(1.0)
+    for name in ("refused",) if arguments.check else ("late",):
+        if (arguments.checkpoint / name).exists():
+            sys.stderr.write(f"{arguments.checkpoint}: is {name}\n")
+            sys.exit(REFUSED_EXIT)
+    if arguments.check:
+        sys.exit(0)
+
+
 async def main(arguments: argparse.Namespace) -> None:
     context = zmq.asyncio.Context()
     socket = context.socket(zmq.DEALER)
@@ -361,7 +378,12 @@ if __name__ == "__main__":
         ("--lines", Path),
     ):  # fmt: skip
         parser.add_argument(flag, type=kind, required=True)
+    for flag in ("--throttled", "--check"):
+        parser.add_argument(flag, action="store_true")
+    for flag in ("--freed-host", "--freed-device"):
+        parser.add_argument(flag, type=int, default=0)
     given = parser.parse_args()
+    refuse_by_order(given)
     if not given.checkpoint.is_dir():
         sys.exit(f"no checkpoint at {given.checkpoint}")
     threading.Thread(target=end_with_gateway, daemon=True).start()

@@ -4,6 +4,9 @@ It keeps the contract (fences, leases, refusals) and breaks on demand: lost ackn
 outages, engines that die, hang or lie about their flushes.
 """
 
+import math
+from enum import Enum
+
 import msgspec
 
 from monitors.contract import (
@@ -15,27 +18,45 @@ from monitors.contract import (
     DrillReport,
     EvidenceBatch,
     EvidenceBody,
+    FaultFound,
     FlushOrder,
     FlushReceipt,
     LadderOrder,
     Level,
+    MilestoneReached,
     Observed,
     ProbeOrder,
     ProbeReport,
     Refusal,
+    RequestFinished,
     ResidentChanged,
     ResidentStatus,
     Route,
 )
 from monitors.evidence import Cursor, EvidenceLog
-from monitors.labels import ResidentState
+from monitors.labels import Detector, Fault, Grade, Origin, Outcome, ResidentState
+from monitors.preparing import (
+    Loading,
+    LoadOrder,
+    LoadStage,
+    RehearsalOrder,
+    RehearsalReport,
+)
 from monitors.redlines import RedLines
 from monitors.rungs import name_of
-from rollout.dataplane import Conflict, Refused, UnknownResident, Unreachable
+from rollout.dataplane import Conflict, Invalid, Refused, UnknownResident, Unreachable
 from runtime.levels import Levels
 from runtime.router import OrderRefused
 
 LINES = RedLines()
+_CUT = FaultFound(
+    fault=Fault.SPEECH_TRUNCATED,
+    grade=Grade.HARD,
+    origin=Origin.OUTPUT,
+    detector=Detector.SPEECH,
+    rule="rehearsal",
+    detail="a rehearsed breach",
+)
 
 
 class Clock:
@@ -66,6 +87,8 @@ class SimResident:
         self.in_flight = 0
         self.hangs = False  # streams never finish by themselves
         self.lies = False  # a flush reports success and empties nothing
+        self.writes_late = False  # an old request writes to the cache once it is flushed
+        self.loading: Loading | None = None
 
     @property
     def level(self) -> Level:
@@ -87,27 +110,44 @@ class SimResident:
         self.levels.order(order)
 
 
+class Rehearsals(Enum):
+    """What becomes of a rehearsed breach; the answer always says that all of it is in the log."""
+
+    TOLD = "told"
+    DROPPED = "dropped"
+    THINNED = "thinned"  # one request of them
+    COUNTED = "counted"  # not marked as operator traffic
+
+
+def _is_nan(body: EvidenceBody) -> bool:
+    return isinstance(body, MilestoneReached) and math.isnan(body.seconds)
+
+
 class SimDataPlane:
     """`rollout.dataplane.DataPlane` with stable `b` (version v1) and canary `a` (version v2)."""
 
     def __init__(self, clock: Clock, lines: RedLines = LINES) -> None:
         self.clock = clock
         self.lines = lines
+        self._lives = 1
         self.held = Levels(("a", "b"), lines, clock=clock)
         self.residents = {
             "a": SimResident("a", "v2", self.held),
             "b": SimResident("b", "v1", self.held),
         }
-        self.log = EvidenceLog("gateway-1", wall=clock)
+        self.wall_jump = 0.0  # how far somebody has set the calendar clock
+        self.log = self._new_log()
         self.route = Route(leader_epoch=0, route_epoch=3, stable="b", canary="a")
         self.leader_epoch = 0
         self.reachable = True
         self.lose_acks = 0  # so many orders are taken, but their answers are lost
+        self.lose_orders = 0  # so many never arrive
         self.orders: list[str] = []
+        self.rehearsals = Rehearsals.TOLD
+        self.refuses_models = ""  # why, if it does
         self.busy_share: float | None = None
         self._weight = 0
         self.lease_ends = 0.0
-        self._lives = 1
 
     # ------------------------------------------------------------ what tests do to it
     @property
@@ -154,7 +194,10 @@ class SimDataPlane:
         """A new gateway process: a new log, A at 0, the fence as it was on disk."""
         self._lives += 1
         self._weight = 0
-        self.log = EvidenceLog(f"gateway-{self._lives}", wall=self.clock)
+        self.log = self._new_log()
+
+    def _new_log(self) -> EvidenceLog:
+        return EvidenceLog(f"gateway-{self._lives}", wall=lambda: self.clock() + self.wall_jump)
 
     def forget_levels(self) -> None:
         """As a gateway does that is started again."""
@@ -223,6 +266,7 @@ class SimDataPlane:
         flushed.pool_epoch = max(old, flushed.min_pool_epoch)
         emptied = 0 if flushed.lies else flushed.cached
         flushed.cached -= emptied
+        flushed.cached += 7 if flushed.writes_late else 0
         self._acknowledge()
         return FlushReceipt(
             resident=resident,
@@ -261,9 +305,85 @@ class SimDataPlane:
             resident=self._resident(resident).name, kind=order.kind, running=True, detail=""
         )
 
+    async def rehearse(self, resident: str, order: RehearsalOrder) -> RehearsalReport:
+        self._admit("rehearse", order.leader_epoch)
+        at = self._resident(resident)
+        marked = self.rehearsals is not Rehearsals.COUNTED
+        entries = 0
+        for number in range(self._rehearsed(order.requests)):
+            for body in (_CUT, RequestFinished(outcome=Outcome.OK, faulted=True)):
+                entries += 1
+                self.log.append(
+                    body,
+                    resident=resident,
+                    version=at.version,
+                    session=f"{order.rehearsal}-{number}",
+                    request_id=f"{order.rehearsal}-{number}",
+                    pool_epoch=at.pool_epoch,
+                    route_epoch=self.route.route_epoch,
+                    level=at.level,
+                    operator=marked,
+                    rehearsal=order.rehearsal,
+                )
+        self._acknowledge()
+        return RehearsalReport(
+            resident=resident, rehearsal=order.rehearsal, entries=2 * order.requests
+        )
+
+    async def load(self, resident: str, order: LoadOrder) -> Observed:
+        self._admit("load", order.leader_epoch)
+        at = self._resident(resident)
+        if resident == self.route.stable or self.weight(resident):
+            raise self._conflict(f"{resident!r} has traffic")
+        if self.refuses_models:
+            raise Invalid(422, Refusal(error=f"{order.checkpoint}: {self.refuses_models}"))
+        if at.loading is None or at.loading.load != order.load:
+            at.loading = Loading(
+                load=order.load,
+                checkpoint=order.checkpoint,
+                version=order.version,
+                stage=LoadStage.CHECKING,
+            )
+        self._acknowledge()
+        return self._observed()
+
+    def start_model(self, name: str) -> None:
+        """The check is passed: the engine ends, and another one starts with the new model."""
+        at = self.residents[name]
+        if at.loading is None or at.loading.stage is not LoadStage.CHECKING:
+            return
+        at.loading = msgspec.structs.replace(at.loading, stage=LoadStage.STARTING)
+        at.version = at.loading.version
+        at.digest, at.cached, at.state = f"sha256:{at.version}", 0, ResidentState.LOADING
+        at.min_pool_epoch = max(at.min_pool_epoch, at.pool_epoch) + 1
+        self._tell(at)
+
+    def end_load(self, name: str, refusal: str = "") -> None:
+        """It is loaded; or refused, and the resident is as it was."""
+        at = self.residents[name]
+        if at.loading is None or at.loading.stage in (LoadStage.LOADED, LoadStage.REFUSED):
+            return
+        if not refusal:
+            self.start_model(name)
+            self.revive(name)
+        stage = LoadStage.REFUSED if refusal else LoadStage.LOADED
+        at.loading = msgspec.structs.replace(at.loading, stage=stage, detail=refusal)
+
+    def _rehearsed(self, requests: int) -> int:
+        match self.rehearsals:
+            case Rehearsals.DROPPED:
+                return 0
+            case Rehearsals.THINNED:
+                return 1
+            case _:
+                return requests
+
     async def evidence(self, cursor: Cursor, wait_s: float) -> EvidenceBatch:
         self._require_reachable()
-        return await self.log.after(cursor.incarnation, cursor.seq, wait_s)
+        batch = await self.log.after(cursor.incarnation, cursor.seq, wait_s)
+        if any(_is_nan(entry.body) for entry in batch.entries):  # JSON has no word for it
+            raise Unreachable("the answer cannot be read")
+        return batch
 
     # ------------------------------------------------------------ inside
     def _require_reachable(self) -> None:
@@ -272,6 +392,9 @@ class SimDataPlane:
 
     def _admit(self, order: str, leader_epoch: int) -> None:
         self._require_reachable()
+        if self.lose_orders:
+            self.lose_orders -= 1
+            raise Unreachable("the order was lost")
         if leader_epoch < self.leader_epoch:
             raise self._conflict(f"leader epoch {leader_epoch} is stale")
         self.leader_epoch = leader_epoch
@@ -318,6 +441,7 @@ class SimDataPlane:
                     pool_epoch=r.pool_epoch if r.state is ResidentState.READY else None,
                     weights_digest=r.digest,
                     in_flight=r.in_flight,
+                    loading=r.loading,
                 )
                 for r in self.residents.values()
             ),

@@ -53,7 +53,7 @@ async def test_every_route_that_changes_something_wants_the_token(
         for route in app.routes
         if isinstance(route, APIRoute) and route.methods - {"GET", "HEAD"}
     ]
-    assert len(paths) == 6
+    assert len(paths) == 7
     async with in_office(office):
         for path in [*paths, "/api/freeze", "/api/rollout/rollback"]:
             for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}):

@@ -20,6 +20,7 @@ from monitors.labels import Fault, Grade, Mark, Origin, Phase
 from monitors.redlines import FaultLines, LatencyLines, RedLines, RolloutLines
 from rollout.controller import RolloutController
 from rollout.dataplane import HttpDataPlane
+from rollout.proposal import Wishes
 from runtime.media.client_digest import ClientDigest, digest_of
 from tests.support import media
 from tests.support.gateway import VERSIONS, A, Gateway, running_gateway, settings_for
@@ -70,7 +71,7 @@ async def on_trial(folder: Path) -> AsyncIterator[tuple[Gateway, RolloutControll
                 journal=journal, plane=HttpDataPlane(gateway.client), lines=LINES, leader_epoch=1
             )
             await controller.tick()
-            plan, _ = await controller.propose(weight=50)
+            plan, _ = await controller.propose(Wishes(weight=50))
             await controller.start(plan, "ann")
             await judged(controller)
             yield gateway, controller

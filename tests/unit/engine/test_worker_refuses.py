@@ -3,11 +3,13 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import torch
 
 from monitors.redlines import RedLines
 from runtime.engine import worker
+from runtime.loads import Read
 from runtime.residents.refusal import REFUSED_EXIT
 
 
@@ -91,3 +93,36 @@ def test_a_sentence_of_several_lines_is_one_line(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         worker._refuse("config.json: cannot\nbe used")
     assert capsys.readouterr().err == "config.json: cannot be used\n"
+
+
+def checked(folder: Path, lines: Path, *more: str) -> None:
+    lines.write_text(RedLines().model_dump_json())
+    told = f"--name a --socket s --checkpoint {folder} --version v --min-epoch 1 --lines {lines}"
+    worker._check(worker._parse([*told.split(), "--pool-mb", "8", "--check", *more]))
+
+
+def test_a_check_tells_how_far_it_is_and_loads_nothing(
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(*_: object) -> None:
+        raise AssertionError("the weights were loaded")
+
+    monkeypatch.setattr("runtime.model.checkpoint._load_model", load)
+    checked(tiny_checkpoint, tmp_path / "lines")
+    seen = [msgspec.json.decode(line, type=Read) for line in capsys.readouterr().out.splitlines()]
+    assert seen[-1].read == seen[-1].of
+    assert seen == sorted(seen, key=lambda each: each.read)
+
+
+def test_a_check_counts_the_memory_that_the_old_engine_gives_back(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    huge = ("--pool-mb", "1e6")  # a TB
+    with pytest.raises(SystemExit) as end:
+        checked(tiny_checkpoint, tmp_path / "lines", *huge)
+    assert end.value.code == REFUSED_EXIT
+    assert "on the CPU" in capsys.readouterr().err
+    checked(tiny_checkpoint, tmp_path / "lines", *huge, "--freed-host", "2000000000000")

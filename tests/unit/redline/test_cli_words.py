@@ -3,13 +3,17 @@
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from redline.cli import app
+from redline.control.api import ProposalAnswer
 from redline.operate import parse_duration
 from redline.settings import Stack
+from tests.support.http_server import Answer, recording_server
 from tests.support.ports import free_ports
+from tests.unit.redline.samples import PLAN
 
 run = CliRunner().invoke
 ROOT = Path(__file__).parents[3]
@@ -160,3 +164,18 @@ def test_a_maintenance_that_cannot_be_is_a_sentence(
     result = run(app, ["maintenance", "--state-dir", str(tmp_path), *flags])
     assert result.exit_code != 0
     assert says in result.output
+
+
+def test_a_start_that_nobody_confirms_starts_nothing(tmp_path: Path) -> None:
+    with recording_server() as server:
+        plan = ProposalAnswer(plan=PLAN, detectable=None)
+        server.answers["/api/rollout/propose"] = Answer(msgspec.json.encode(plan))
+        stack = Stack(runtime_url=server.url, control_url=server.url, token="t")
+        stack.save(tmp_path)
+        asked = ["rollout", "start", "--model", str(tmp_path / "m"), "--state-dir", str(tmp_path)]
+        result = run(app, asked, input="")
+        assert (result.exit_code, "not started" in result.output) == (1, True)
+        server.answers["/api/rollout/start"] = Answer(b'{"error": "no such folder"}', status=409)
+        refused = run(app, [*asked, "--yes"])
+        assert (refused.exit_code, "no such folder" in refused.output) == (2, True)
+        assert msgspec.json.decode(server.seen[-1].body)["model"] == str(tmp_path / "m")

@@ -16,9 +16,9 @@ from redline.drills.stage import CannotRun, Unanswered
 from redline.drills.timeline import BEGIN, BREACH, Step, wanting
 from redline.drills.watch import Sight
 from rollout import rollback
-from rollout.phases import RolloutState
 from rollout.plan import Cause
 from rollout.rollback import KIND, Progress, Record, RollbackOrder, Stage
+from rollout.state import RolloutState
 from rollout.store import STATE_KIND, SavedState
 from tests.support.records import CUT, LATE, a_leg, a_record
 from tests.unit.redline.drill_world import World, stage_in

@@ -5,6 +5,7 @@ import pytest
 from monitors.client_key import EVERYBODY, CanaryClients, digest_of
 from monitors.labels import Phase
 from rollout.audience import Audience
+from rollout.proposal import Wishes
 from tests.unit.rollout.world import World
 
 ADA, BOB = digest_of("ada"), digest_of("bob")
@@ -13,7 +14,7 @@ SOME = Audience(clients=CanaryClients(allow=(ADA,), deny=(BOB,)), mirror_weight=
 
 async def start(world: World) -> None:
     await world.controller.tick()
-    plan, _ = await world.controller.propose(weight=50, audience=SOME)
+    plan, _ = await world.controller.propose(Wishes(weight=50, audience=SOME))
     await world.controller.start(plan, "ann")
     world.good(3)
     await world.step()

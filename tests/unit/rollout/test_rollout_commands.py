@@ -6,6 +6,7 @@ import pytest
 from monitors.labels import Phase
 from rollout.commands import CommandRefused
 from rollout.plan import Cause
+from rollout.proposal import Wishes
 from tests.unit.rollout.world import World
 
 
@@ -30,6 +31,13 @@ async def test_promotion_by_hand_cuts_time_short_but_not_evidence(world: World) 
         await world.controller.promote("ann")
     world.good(40)
     await world.step()
+    for weight in (25, 50):
+        await world.controller.promote("ann")
+        assert (world.status.phase, world.plane.canary_weight) == (Phase.PROMOTING, weight)
+    with pytest.raises(CommandRefused, match="may not have 100 % yet: of 'b' too little is known"):
+        await world.controller.promote("ann")
+    world.good(40, "b")
+    await world.step()
     await world.controller.promote("ann")
     assert world.plane.route.stable == "a"
     assert world.status.phase is Phase.BAKE
@@ -46,10 +54,8 @@ async def test_a_rollback_by_hand_works_in_every_phase_from_warm_up_to_stable(
     assert status.rollback is not None
     assert (status.rollback.order.actor, status.rollback.order.reasons) == ("ann", ("looks odd",))
     await world.controller.clear_quarantine("sha256:v2", "ann")
-    await world.start()
-    world.good(40)
-    await world.bake()
-    await world.bake()
+    await world.promote()
+    await world.bake(1)
     assert world.status.phase is Phase.STABLE
     await world.controller.rollback("ann", "late news")
     assert world.plane.weight("b") == 100
@@ -64,6 +70,8 @@ async def test_a_start_waits_for_both_residents(world: World) -> None:
     assert world.status.phase is Phase.PREPARE
     world.plane.revive("a")
     await world.step()
+    assert world.status.phase is Phase.PREPARE, "a breach is rehearsed now"
+    await world.step()
     assert world.status.phase is Phase.WARMUP
 
 
@@ -71,7 +79,7 @@ async def test_the_detectable_effect_is_told_from_the_traffic_seen(world: World)
     for _ in range(30):
         world.good(40, resident="b")
         await world.step()
-    _, detectable = await world.controller.propose(weight=50, bake_s=600.0)
+    _, detectable = await world.controller.propose(Wishes(weight=50, bake_s=600.0))
     assert detectable is not None
     assert detectable.canary_requests == pytest.approx(12_000, rel=0.05)
     assert detectable.fault_rate is not None
@@ -90,7 +98,7 @@ async def test_commands_that_make_no_sense_are_refused_with_what_would(world: Wo
         await controller.start(plan, "bob")
     await controller.rollback("ann", "enough")
     with pytest.raises(CommandRefused, match="no resident is called 'z'"):
-        await controller.propose(canary="z")
+        await controller.propose(Wishes(canary="z"))
     stranger = msgspec.structs.replace(plan, version="v7")
     with pytest.raises(CommandRefused, match="is v2, not v7"):
         await controller.start(stranger, "ann")

@@ -8,7 +8,7 @@ from monitors.journal import Journal
 from monitors.labels import Phase
 from rollout.rollback import Step
 from tests.support.journals import ScratchJournal
-from tests.unit.rollout.world import Killed, World
+from tests.unit.rollout.world import QUICK, Killed, World
 
 _ROLLBACK_ENTRIES = 1 + 2 * (len(Step) - 1) + 1  # the intent, two a step, the outcome
 
@@ -56,13 +56,14 @@ async def test_a_promotion_ends_the_same_wherever_the_process_dies(
     journal: Journal, side: str
 ) -> None:
     for nth in range(1, 60):
-        world = World(ScratchJournal())
+        world = World(ScratchJournal(), QUICK)
         await world.start()
         world.good(40)
+        world.canary_requests, world.stable_requests = 1, 5
         setattr(world.journal, f"kill_{side}", world.journal.written + nth)
-        killed = await _until_killed(world, 130)
-        await world.bake()
-        await world.bake()
+        killed = await _until_killed(world, 80)
+        for _ in range(80):
+            await world.step()
         assert world.status.phase is Phase.STABLE
         assert (world.plane.route.stable, world.plane.weight("a")) == ("a", 100)
         world.journal.journal.close()

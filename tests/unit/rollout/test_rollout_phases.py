@@ -7,17 +7,14 @@ from hypothesis import strategies as st
 
 from monitors.labels import Phase
 from monitors.redlines import RedLines
+from rollout.capacity import Capacity
 from rollout.fold import Judgement
-from rollout.phases import (
-    RolloutState,
-    Signals,
-    apply,
-    decide,
-    settled,
-)
+from rollout.phases import apply, decide, settled
 from rollout.plan import Cause, make_plan
+from rollout.rehearsal import AlarmProof
 from rollout.rollback import Progress, RollbackOrder, Step
 from rollout.sequential import LineTest, Numbers, Verdict
+from rollout.state import RolloutState, Signals
 
 PLAN = make_plan(RedLines(), stable="b", canary="a", version="v2")
 HEALTHY = Judgement(verdict=Verdict.PASS, breaches=(), quarantine=False, requests=2_000)
@@ -30,7 +27,12 @@ WELL = Signals(
     canary_died=False,
     routed=True,
     identity="sha256:v2",
+    capacity=Capacity(stable="b", busy_share=0.3, served=100, all=200, limit=0.75),
+    alarm=AlarmProof(rehearsal="r1", requests=6, seconds=0.1),
+    alarm_lack="",
 )
+SMALL = Capacity(stable="b", busy_share=0.5, served=100, all=200, limit=0.75)
+UNSEEN = Capacity(stable="b", busy_share=None, served=100, all=200, limit=0.75)
 
 
 def numbers(name: str) -> Numbers:
@@ -48,7 +50,7 @@ def breach(*names: str) -> Judgement:
 
 
 def at(phase: Phase, **other: object) -> RolloutState:
-    weights = {Phase.WARMUP: 5, Phase.CANARY: 5, Phase.HOLD: 5}
+    weights = {Phase.WARMUP: 5, Phase.CANARY: 5, Phase.HOLD: 5, Phase.PROMOTING: 100}
     whole: dict[str, object] = {
         "phase": phase,
         "plan": PLAN,
@@ -61,6 +63,10 @@ def at(phase: Phase, **other: object) -> RolloutState:
     return RolloutState(**whole)  # type: ignore[arg-type]
 
 
+def step(weight: int, **other: object) -> RolloutState:
+    return at(Phase.PROMOTING, weight=weight, promoted=False, **other)
+
+
 def seen(**changes: object) -> Signals:
     return msgspec.structs.replace(WELL, **changes)
 
@@ -71,11 +77,12 @@ def seen(**changes: object) -> Signals:
         (at(Phase.PREPARE), WELL, 0.0, (Phase.WARMUP, 5)),
         (at(Phase.PREPARE), seen(canary_ready=False), 0.0, (Phase.PREPARE, 0)),
         (at(Phase.PREPARE), seen(stable_ready=None), 0.0, (Phase.PREPARE, 0)),
+        (at(Phase.PREPARE), seen(alarm=None), 9e9, (Phase.PREPARE, 0)),
         (at(Phase.PREPARE, quarantined=("sha256:v2",)), WELL, 0.0, (Phase.QUARANTINED, 0)),
         (at(Phase.WARMUP), seen(judgement=UNKNOWN), 0.0, (Phase.CANARY, 5)),
         (at(Phase.WARMUP), seen(routed=False), 99.0, (Phase.WARMUP, 5)),
         (at(Phase.CANARY), seen(judgement=HEALTHY), 599.0, (Phase.CANARY, 5)),
-        (at(Phase.CANARY), seen(judgement=HEALTHY), 600.0, (Phase.PROMOTING, 0)),
+        (at(Phase.CANARY), seen(judgement=HEALTHY), 600.0, (Phase.PROMOTING, 25)),
         (at(Phase.CANARY), WELL, 600.0, (Phase.HOLD, 5)),
         (at(Phase.CANARY), seen(fresh=False), 1.0, (Phase.HOLD, 0)),
         (at(Phase.CANARY), seen(canary_died=True), 1.0, (Phase.HOLD, 0)),
@@ -87,11 +94,29 @@ def seen(**changes: object) -> Signals:
         (at(Phase.HOLD), seen(judgement=HEALTHY), 599.0, (Phase.HOLD, 5)),
         (at(Phase.HOLD), seen(judgement=HEALTHY), 600.0, (Phase.HOLD, 0)),
         (at(Phase.HOLD, weight=0), WELL, 9e9, (Phase.HOLD, 0)),
-        (at(Phase.PROMOTING), seen(routed=False), 99.0, (Phase.PROMOTING, 0)),
+        (step(25), seen(judgement=HEALTHY), 59.0, (Phase.PROMOTING, 25)),
+        (step(25), seen(judgement=HEALTHY, routed=False), 60.0, (Phase.PROMOTING, 25)),
+        (step(25), seen(judgement=HEALTHY), 60.0, (Phase.PROMOTING, 50)),
+        (step(25), seen(judgement=HEALTHY, capacity=SMALL), 60.0, (Phase.PROMOTING, 50)),
+        (step(25, requests_before=1_990), seen(judgement=HEALTHY), 60.0, (Phase.PROMOTING, 25)),
+        (step(25, requests_before=1_990), seen(judgement=HEALTHY), 600.0, (Phase.HOLD, 25)),
+        (step(25), WELL, 60.0, (Phase.PROMOTING, 25)),
+        (step(25), WELL, 600.0, (Phase.HOLD, 25)),
+        (step(25), seen(judgement=HEALTHY, fresh=False), 1.0, (Phase.HOLD, 0)),
+        (step(25), seen(judgement=HEALTHY, stable_ready=False), 1.0, (Phase.HOLD, 0)),
+        (step(25, frozen=True), seen(judgement=HEALTHY), 60.0, (Phase.PROMOTING, 25)),
+        (step(50), seen(judgement=HEALTHY), 60.0, (Phase.PROMOTING, 100)),
+        (step(50), seen(judgement=HEALTHY, capacity=SMALL), 60.0, (Phase.HOLD, 50)),
+        (step(50), seen(judgement=HEALTHY, capacity=UNSEEN), 60.0, (Phase.PROMOTING, 50)),
+        (step(50), seen(judgement=HEALTHY, capacity=UNSEEN), 600.0, (Phase.HOLD, 50)),
+        (at(Phase.PROMOTING), seen(routed=False), 99.0, (Phase.PROMOTING, 100)),
         (at(Phase.PROMOTING), WELL, 0.0, (Phase.BAKE, 0)),
-        (at(Phase.BAKE), WELL, 599.0, (Phase.BAKE, 0)),
-        (at(Phase.BAKE), seen(fresh=False), 600.0, (Phase.BAKE, 0)),
-        (at(Phase.BAKE), WELL, 600.0, (Phase.STABLE, 0)),
+        (at(Phase.BAKE), seen(judgement=HEALTHY), 599.0, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), seen(judgement=HEALTHY, fresh=False), 600.0, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), seen(judgement=HEALTHY, stable_ready=False), 600.0, (Phase.BAKE, 0)),
+        (at(Phase.BAKE, requests_before=2_000), seen(judgement=HEALTHY), 9e9, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), WELL, 9e9, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), seen(judgement=HEALTHY), 600.0, (Phase.STABLE, 0)),
         (at(Phase.STABLE), seen(judgement=breach("faults")), 0.0, (Phase.STABLE, 0)),
         (at(Phase.QUARANTINED), WELL, 9e9, (Phase.QUARANTINED, 0)),
         (RolloutState(), WELL, 9e9, (Phase.IDLE, 0)),
@@ -172,7 +197,7 @@ def test_an_epoch_is_spent_only_when_the_route_changes() -> None:
 
 
 def test_promotion_wants_the_roles_swapped() -> None:
-    promoting = move(at(Phase.CANARY), seen(judgement=HEALTHY), 600.0)
+    promoting = move(step(50), seen(judgement=HEALTHY), 60.0)
     assert promoting.route is not None
     assert (promoting.route.stable, promoting.route.canary) == ("a", "b")
     assert promoting.route.weight == 0
@@ -185,6 +210,32 @@ def test_a_rollback_carries_its_order_into_the_journal() -> None:
     assert (state.order.stable, state.order.canary, state.order.route_epoch) == ("b", "a", 9)
     assert state.order.identity == "sha256:v2"
     assert state.route is None, "the rollback sets the route, nobody else"
+
+
+def test_a_step_counts_only_what_a_served_at_it() -> None:
+    first = apply(
+        at(Phase.CANARY),
+        decide(at(Phase.CANARY), seen(judgement=HEALTHY), 600.0),
+        next_epoch=9, identity=None, actor="rollout", requests=2_000,
+    )  # fmt: skip
+    assert (first.weight, first.promoted, first.route_epoch) == (25, False, 9)
+    assert decide(first, seen(judgement=HEALTHY), 60.0).weight == 25
+
+
+def test_a_canary_of_more_than_half_needs_a_b_that_can_take_everything_back() -> None:
+    plan = msgspec.structs.replace(PLAN, weight=60)
+    waiting = at(Phase.PREPARE, plan=plan)
+    for capacity in (SMALL, UNSEEN):
+        decision = decide(waiting, seen(capacity=capacity), 0.0)
+        assert decision.phase is Phase.PREPARE
+        assert capacity.words in decision.reasons[0]
+    assert decide(waiting, WELL, 0.0).phase is Phase.WARMUP
+
+
+def test_a_bake_without_b_says_so_as_news() -> None:
+    decision = decide(at(Phase.BAKE), seen(judgement=HEALTHY, stable_ready=False), 1.0)
+    assert decision.noted
+    assert "no way back" in decision.reasons[0]
 
 
 @pytest.mark.parametrize("quarantine", [True, False])

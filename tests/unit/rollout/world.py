@@ -4,9 +4,17 @@ from collections.abc import Callable
 
 from monitors.contract import FaultFound, LineCrossed, MilestoneReached, RequestFinished, Wire
 from monitors.journal import Entry, Journal, JournalUnwritable
-from monitors.labels import Detector, Fault, Grade, Milestone, Origin, Outcome
-from monitors.redlines import CacheLines, FaultLines, LatencyLines, RedLines, RolloutLines
+from monitors.labels import Detector, Fault, Grade, Milestone, Origin, Outcome, Phase
+from monitors.redlines import (
+    CacheLines,
+    FaultLines,
+    LatencyLines,
+    PromotionStep,
+    RedLines,
+    RolloutLines,
+)
 from rollout.controller import RolloutController
+from rollout.proposal import Wishes
 from rollout.status import RolloutStatus
 from tests.support.sim_dataplane import Clock, SimDataPlane
 
@@ -14,9 +22,31 @@ LINES = RedLines(
     cache=CacheLines(hit_rate_floor=0.9),
     latency=LatencyLines(first_packet_exceedance=0.2, degrade_exceedance=0.2),
     faults=FaultLines(rate=0.1),
-    rollout=RolloutLines(bake_s=60.0, warmup_requests=2, canary_weight=5, pass_alpha=0.2),
+    rollout=RolloutLines(
+        bake_s=60.0,
+        warmup_requests=2,
+        canary_weight=5,
+        pass_alpha=0.2,
+        steps=tuple(
+            PromotionStep(weight=weight, least_s=20.0, least_requests=5) for weight in (25, 50)
+        ),
+    ),
 )
 """Loose lines, so that a handful of requests is evidence."""
+QUICK = LINES.model_copy(
+    update={
+        "rollout": LINES.rollout.model_copy(
+            update={
+                "bake_s": 10.0,
+                "steps": tuple(
+                    PromotionStep(weight=weight, least_s=5.0, least_requests=1)
+                    for weight in (25, 50)
+                ),
+            }
+        )
+    }
+)
+"""The same with a short bake and short steps."""
 
 
 class Killed(BaseException):
@@ -65,6 +95,8 @@ class World:
         self.changes: list[RolloutStatus] = []
         self.leader_epoch = 0
         self.requests = 0
+        self.canary_requests = self.stable_requests = 0  # that each serves well in each step
+        self.plane.busy_share = 0.3
         self.controller = self._lead()
 
     def _lead(self) -> RolloutController:
@@ -93,6 +125,8 @@ class World:
     async def step(self, seconds: float = 1.0) -> None:
         """Time passes; evidence is read, the lease renewed, a tick made."""
         self.clock.advance(seconds)
+        self.good(self.canary_requests, "a")
+        self.good(self.stable_requests, "b")
         await self.controller.poll(0.0)
         await self.controller.renew()
         await self.controller.tick()
@@ -100,15 +134,28 @@ class World:
     async def start(self, weight: int | None = None) -> None:
         """A rollout that is past its warm-up."""
         await self.controller.tick()
-        plan, _ = await self.controller.propose(weight=weight)
+        plan, _ = await self.controller.propose(Wishes(weight=weight))
         await self.controller.start(plan, "ann")
+        await self.controller.poll(0.0)  # brings the rehearsed breach
         self.good(3)
         await self.step()
 
-    async def bake(self) -> None:
+    async def bake(self, canary_requests: int = 0) -> None:
         """The rest of the bake, second by second."""
         for _ in range(int(self.lines.rollout.bake_s) + 1):
+            self.good(canary_requests)
             await self.step()
+
+    async def promote(self, until: Phase = Phase.BAKE) -> None:
+        """A healthy rollout from its start until A serves everybody, or not so far."""
+        self.stable_requests = 2
+        await self.start()
+        for _ in range(200):
+            if self.status.phase is until:
+                return
+            self.good(2)
+            await self.step()
+        raise AssertionError(f"still in {self.status.phase}: {self.status.reasons}")
 
     def good(self, count: int, resident: str = "a") -> None:
         """So many requests that keep every line."""

@@ -8,7 +8,7 @@ import pytest
 from monitors import catalog
 from monitors.contract import FaultFound, KvRung, Level, RequestFinished
 from monitors.detectors.finding import Abstained, Finding
-from monitors.labels import Detector, Fault, Grade, Origin, Outcome
+from monitors.labels import Detector, Fault, Grade, Milestone, Origin, Outcome
 from monitors.redlines import RedLines
 from runtime.book import WARM_AFTER, Book, Stamp
 from runtime.residents.port import Capabilities, ShadowCount, Snapshot
@@ -203,3 +203,16 @@ def test_what_was_judged_on_another_resident_is_noted_and_not_counted_as_work(bo
     assert book.brought(replace(stamp(4), version="v1"), finding) == (CORRUPT,)
     assert 'judgements_total{detector="bitstream",judgement="soft"} 1.0' in shown(book)
     assert 'redline_detector_cpu_seconds_total{detector="bitstream"} 0.5' in shown(book)
+
+
+def test_versions_that_gave_their_place_away_make_room_for_others(book: Book) -> None:
+    for number in range(8):  # of more than may be live at once
+        version = f"v{number}"
+        book.open(version)
+        book.finished(replace(stamp(3), version=version), LOST, ())
+        book.reached(replace(stamp(3), version=version), Milestone.FIRST_TOKEN, 0.1)
+        if number:
+            book.close(f"v{number - 1}")
+    assert "v7" in shown(book)
+    assert [n for n in range(7) if f'"v{n}"' in shown(book)] == []
+    assert {row.version for row in book.latency.rows()} == {"v7"}

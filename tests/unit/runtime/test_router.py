@@ -62,6 +62,17 @@ def test_a_larger_weight_keeps_the_sessions_the_canary_had() -> None:
     assert canary_sessions(router) == few, "going back must not leave sessions behind"
 
 
+def test_a_session_that_came_to_a_stays_there_all_the_way_to_everybody() -> None:
+    router = a_router()
+    on_a: set[str] = set()
+    for epoch, weight in enumerate((5, 25, 50, 100), start=1):
+        take(router, a_route(epoch, weight))
+        assert on_a <= canary_sessions(router), f"at {weight} % a session went back"
+        on_a = canary_sessions(router)
+    take(router, Route(leader_epoch=1, route_epoch=9, stable="a", canary="b"))
+    assert {router.pick(session) for session in on_a} == {"a"}, "the swap of the roles moved it"
+
+
 def test_another_version_gets_other_sessions() -> None:
     one = a_router()
     other = Router(one.fence, {"a": "v3", "b": "v1"}, clock=Clock())

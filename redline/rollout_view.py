@@ -1,0 +1,81 @@
+"""A rollout as text in a terminal: where it is, why, and on which evidence."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from rollout.plan import ALL
+from rollout.rollback import Progress
+from rollout.sequential import Numbers
+from rollout.status import RolloutStatus
+
+
+def rollout_shown(status: RolloutStatus) -> Group:
+    """All there is to show of it."""
+    return Group(*_parts(status))
+
+
+def _parts(status: RolloutStatus) -> Iterator[RenderableType]:
+    yield f"rollout: [bold]{status.phase}[/] for {status.phase_s:.0f} s"
+    for reason in status.reasons:
+        yield f"  {escape(reason)}"
+    if status.plan is not None and (status.weight or status.promoted):
+        yield f"  {_way(status)}"
+        if status.plan.audience.words and status.weight:
+            yield f"  A's audience: {status.plan.audience.words}"
+        if status.capacity is not None:
+            yield f"  {escape(status.capacity.words)}"
+    if status.alarm is not None:
+        yield f"  {escape(status.alarm.words)}"
+    if status.canary:
+        yield _evidence(status.canary)
+    if status.quarantined:
+        yield f"  under quarantine: {escape(', '.join(status.quarantined))}"
+    if status.unjournalled:
+        yield f"  [red]{status.unjournalled} entries wait for a journal that cannot be written[/]"
+    if status.rollback is not None:
+        yield from _rollback(status.rollback)
+
+
+def _way(status: RolloutStatus) -> str:
+    """The shares that A has, had and may get: `5 % -> [25 %] -> 50 % -> 100 %`."""
+    if status.plan is None:
+        return ""
+    now = ALL if status.promoted else status.weight
+    shares = (status.plan.weight, *(step.weight for step in status.plan.steps), ALL)
+    shown = (f"[bold]{share} %[/]" if share == now else f"{share} %" for share in shares)
+    return f"A's share: {' -> '.join(shown)}"
+
+
+def _evidence(numbers: tuple[Numbers, ...]) -> Table:
+    """For a terminal of 80 columns: what is too long goes on below, nothing is cut."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for head in ("line on A", "verdict", "crossed", "limit", "E (breach at)"):
+        table.add_column(head, overflow="fold")
+    for n in numbers:
+        table.add_row(
+            n.line,
+            n.verdict,
+            f"{round(n.events, 1):g} of {n.n}",
+            f"{n.limit:.2%}",
+            f"{n.e:.2g} ({n.threshold:,.0f})",
+        )
+    return table
+
+
+def _rollback(last: Progress) -> Iterator[str]:
+    yield f"last rollback of {last.order.canary} ({last.order.cause}):"
+    yield f"  proved: {', '.join(last.proved)}"
+    if last.receipt is not None:
+        receipt = last.receipt
+        yield (
+            f"  flushed {receipt.pages} pages, {receipt.bytes / 1e6:.2f} MB, "
+            f"epoch {receipt.old_epoch} -> {receipt.new_epoch}, "
+            f"{'complete' if receipt.complete else '[red]incomplete[/]'}"
+        )
+    if last.probe is not None:
+        yield f"  probe: {escape(last.probe.detail)}"
+    if last.failure is not None:
+        yield f"  [red]ROLLBACK_INCOMPLETE[/]: {escape(last.failure)}"

@@ -1,0 +1,215 @@
+"""A's way from its canary share to everybody: steps, the proof that B can take all, the bake."""
+
+import msgspec
+import pytest
+
+from monitors.contract import Admission, Level, Route, Shed
+from monitors.labels import Phase
+from rollout.commands import CommandRefused
+from rollout.plan import Cause
+from rollout.proposal import Wishes
+from rollout.status import RolloutStatus
+from tests.unit.rollout.world import World
+
+
+def shares(changes: list[RolloutStatus]) -> list[int]:
+    """A's shares in their order, each once; everybody is 100."""
+    seen = [100 if status.promoted else status.weight for status in changes]
+    return [now for now, before in zip(seen, [0, *seen], strict=False) if now != before]
+
+
+async def test_a_healthy_canary_is_promoted_step_by_step_and_then_baked(world: World) -> None:
+    await world.promote()
+    assert shares(world.changes) == [5, 25, 50, 100]
+    assert (world.plane.route.stable, world.plane.weight("a")) == ("a", 100)
+    await world.bake(1)
+    assert world.status.phase is Phase.STABLE
+    assert [s.phase for s in world.changes if s.phase is Phase.HOLD] == []
+
+
+async def to_weight(world: World, weight: int) -> None:
+    world.stable_requests = 2
+    await world.start()
+    for _ in range(200):
+        if world.status.weight == weight:
+            return
+        world.good(2)
+        await world.step()
+    raise AssertionError(f"never at {weight} %: {world.status.reasons}")
+
+
+@pytest.mark.parametrize("weight", [25, 50])
+async def test_a_breach_at_any_step_takes_a_out(world: World, weight: int) -> None:
+    await to_weight(world, weight)
+    world.faulty(120)
+    await world.step()
+    assert world.status.phase is Phase.QUARANTINED
+    assert world.plane.weight("b") == 100
+
+
+@pytest.mark.parametrize("weight", [25, 50])
+async def test_silence_of_the_evidence_at_any_step_holds_a_at_zero(
+    world: World, weight: int
+) -> None:
+    await to_weight(world, weight)
+    world.plane.reachable = False
+    await world.step(world.lines.rollout.evidence_stale_s + 1.0)
+    world.plane.reachable = True
+    await world.step()
+    assert (world.status.phase, world.plane.canary_weight) == (Phase.HOLD, 0)
+
+
+async def test_a_step_without_requests_on_a_is_no_step_passed(world: World) -> None:
+    await to_weight(world, 25)
+    await world.bake()
+    assert (world.status.phase, world.plane.canary_weight) == (Phase.HOLD, 25)
+    assert "not enough evidence" in world.status.reasons[0]
+
+
+async def test_a_promotion_that_was_held_goes_on_at_its_share(world: World) -> None:
+    await to_weight(world, 25)
+    await world.controller.hold("ann")
+    await world.controller.resume("ann")
+    assert (world.status.phase, world.plane.canary_weight) == (Phase.PROMOTING, 25)
+    world.plane.kill("a")
+    world.plane.revive("a")
+    await world.step()
+    await world.controller.resume("ann")
+    assert (world.status.phase, world.plane.canary_weight) == (Phase.CANARY, 5)
+
+
+@pytest.mark.parametrize(
+    ("busy", "words"),
+    [
+        (0.6, "busy with all of the traffic, not under 75%"),
+        (None, "how busy 'b' is cannot be seen; it served"),
+        (float("nan"), "how busy 'b' is cannot be seen; it served"),
+    ],
+)
+async def test_a_b_that_is_not_shown_to_stand_everything_holds_a_at_half(
+    world: World, busy: float | None, words: str
+) -> None:
+    await to_weight(world, 50)
+    world.plane.busy_share = busy
+    for _ in range(61):
+        world.good(2)
+        await world.step()
+    assert (world.status.phase, world.plane.canary_weight) == (Phase.HOLD, 50)
+    assert words in world.status.reasons[0]
+    with pytest.raises(CommandRefused, match="may not have 100 %"):
+        await world.controller.promote("ann")
+    world.plane.busy_share = 0.3
+    await world.step()
+    await world.controller.promote("ann")
+    assert world.plane.route.stable == "a"
+
+
+@pytest.mark.parametrize("level", [Level(shed=Shed.ON), Level(admission=Admission.LIMITED)])
+async def test_a_b_that_turns_work_away_proves_nothing(world: World, level: Level) -> None:
+    await to_weight(world, 50)
+    world.plane.residents["b"].level = level
+    await world.step()
+    assert world.status.capacity is not None
+    assert not world.status.capacity.proved
+    assert "sheds or refuses" in world.status.capacity.words
+
+
+async def test_a_canary_of_everybody_needs_the_proof_before_it_begins(world: World) -> None:
+    await world.controller.tick()
+    plan, _ = await world.controller.propose(Wishes(weight=100))
+    await world.controller.start(plan, "ann")
+    await world.step()
+    assert world.status.phase is Phase.PREPARE
+    assert "A does not get 100 % yet" in world.status.reasons[0]
+    world.good(30, "b")
+    await world.step()
+    assert (world.status.phase, world.plane.canary_weight) == (Phase.WARMUP, 100)
+
+
+async def test_a_bake_without_a_way_back_says_so_and_does_not_end(world: World) -> None:
+    await world.promote()
+    world.plane.kill("b")
+    await world.bake(1)
+    assert world.status.phase is Phase.BAKE
+    assert "no way back" in world.status.reasons[0]
+    told = [e for e in world.journal.journal.read() if b"no way back" in bytes(e.body)]
+    assert len(told) == 1, "it is journalled, once"
+    world.plane.revive("b")
+    world.good(1)
+    await world.step()
+    assert world.status.phase is Phase.STABLE
+
+
+async def test_a_bake_in_which_nobody_came_does_not_end(world: World) -> None:
+    await world.promote()
+    await world.bake()
+    assert world.status.phase is Phase.BAKE
+    world.good(1)
+    await world.step()
+    assert world.status.phase is Phase.STABLE
+
+
+# ---------------------------------------------------------------- a route that was set by hand
+def by_hand(world: World, stable: str, weight: int) -> Route:
+    canary = "b" if stable == "a" else "a"
+    return msgspec.structs.replace(
+        world.plane.route,
+        leader_epoch=world.leader_epoch,
+        route_epoch=world.plane.route.route_epoch + 1,
+        stable=stable,
+        canary=canary,
+        canary_weight=weight,
+    )
+
+
+@pytest.mark.parametrize("how", ["tick", "renew"])
+async def test_a_bake_leaves_a_route_that_was_set_by_hand(world: World, how: str) -> None:
+    await world.promote()
+    hand = by_hand(world, "a", 30)
+    await world.plane.set_route(hand)
+    for _ in range(3):
+        await getattr(world.controller, how)()
+    assert world.plane.route == hand
+    assert world.status.phase is Phase.HOLD
+    assert "A is left the stable one" in world.status.reasons[0]
+    world.faulty(120)
+    await world.step()
+    assert world.status.phase is Phase.QUARANTINED, "a breach goes before everything"
+    assert world.plane.weight("b") == 100
+
+
+async def test_a_bake_that_was_undone_by_hand_is_not_taken_up_again(world: World) -> None:
+    await world.promote()
+    await world.plane.set_route(by_hand(world, "b", 0))
+    for _ in range(3):
+        await world.step()
+    assert (world.plane.route.stable, world.plane.canary_weight) == ("b", 0)
+    assert "A is held at 0" in world.status.reasons[0]
+
+
+async def test_a_person_may_take_the_bake_up_again(world: World) -> None:
+    await world.promote()
+    await world.plane.set_route(by_hand(world, "a", 30))
+    await world.step()
+    await world.controller.resume("ann")
+    assert (world.status.phase, world.plane.weight("a")) == (Phase.BAKE, 100)
+
+
+# ---------------------------------------------------------------- an alert, and who is to blame
+async def test_an_alert_puts_a_under_quarantine_unless_b_is_past_the_line_too(
+    world: World,
+) -> None:
+    await world.start()
+    world.faulty(25, resident="b")
+    await world.step()
+    await world.controller.rollback("RedlineFaultRate", "faults", Cause.FAULTS)
+    assert (world.status.phase, world.status.quarantined) == (Phase.HOLD, ())
+    assert world.plane.weight("b") == 100
+
+
+async def test_a_person_needs_no_evidence_for_a_quarantine(world: World) -> None:
+    await world.start()
+    world.faulty(25, resident="b")
+    await world.step()
+    await world.controller.rollback("ann", "it sounds wrong")
+    assert world.status.quarantined == ("sha256:v2",)

@@ -1,0 +1,46 @@
+"""Which models a data plane serves after a restart."""
+
+from pathlib import Path
+
+import pytest
+
+from runtime.models import ModelsFile
+from runtime.settings import ResidentSpec
+
+GIVEN = tuple(
+    ResidentSpec(name=name, version=version, checkpoint=Path("/m") / version)
+    for name, version in (("a", "v2"), ("b", "v1"))
+)
+NEW = GIVEN[0].model_copy(update={"version": "v3", "checkpoint": Path("/m/v3")})
+
+
+def stored(folder: Path) -> None:
+    models = ModelsFile(folder)
+    models.specs(GIVEN)
+    models.store(NEW, "l1")
+
+
+def test_what_was_loaded_is_served_again(tmp_path: Path) -> None:
+    stored(tmp_path)
+    models = ModelsFile(tmp_path)
+    assert models.specs(GIVEN) == {"a": NEW, "b": GIVEN[1]}
+    assert models.loaded["a"].load == "l1"
+
+
+@pytest.mark.parametrize("update", [{"pool_mb": 99.0}, {"checkpoint": Path("/m/other")}])
+def test_settings_that_were_changed_since_win(tmp_path: Path, update: dict[str, object]) -> None:
+    stored(tmp_path)
+    changed = GIVEN[0].model_copy(update=update)
+    assert ModelsFile(tmp_path).specs((changed, GIVEN[1]))["a"] == changed
+
+
+def test_two_residents_never_get_one_version(tmp_path: Path) -> None:
+    stored(tmp_path)
+    other = GIVEN[1].model_copy(update={"version": "v3"})
+    assert ModelsFile(tmp_path).specs((GIVEN[0], other))["a"] == GIVEN[0]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": {}}', '{"a": 1}'])
+def test_a_file_that_cannot_be_read_leaves_the_settings(tmp_path: Path, text: str) -> None:
+    (tmp_path / "models.json").write_text(text)
+    assert ModelsFile(tmp_path).specs(GIVEN)["a"] == GIVEN[0]
