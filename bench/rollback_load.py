@@ -46,6 +46,7 @@ SLOW_S = 1.1  # a step of a slow A
 PROMPTS, SESSIONS = 12, 100_000
 MISSING = f"@miss:{VERSIONS[A]}"
 PATIENCE_S = 60.0
+KEEP_S = 2.0  # a server closes idle connections after 5 s, perhaps just as one is used again
 _LOOK_S = 0.05
 
 
@@ -296,7 +297,7 @@ async def standing(folder: Path) -> AsyncIterator[Stand]:
 def _client(port: int) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         base_url=f"http://127.0.0.1:{port}", headers=AUTH, trust_env=False, timeout=60,
-        limits=httpx.Limits(max_connections=None),
+        limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_S),
     )  # fmt: skip
 
 

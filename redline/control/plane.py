@@ -32,6 +32,10 @@ from rollout.rollback import Progress
 from rollout.runner import RolloutRunner
 from rollout.status import RolloutStatus
 
+# Idle connections to the data plane, which closes them after 5 s: an order on one that it is just
+# closing has no answer.
+_KEEP_S = 2.0
+
 log = logging.getLogger(__name__)
 
 
@@ -51,7 +55,11 @@ class ControlPlane:
         self._lease = LeaderLease(where, holder, settings.leader_ttl_s)
         self._deposed = deposed
         # No proxy of the environment's: it would be shown the token, and loopback is not there.
-        self._client = httpx.AsyncClient(base_url=settings.runtime_url, trust_env=False)
+        self._client = httpx.AsyncClient(
+            base_url=settings.runtime_url,
+            trust_env=False,
+            limits=httpx.Limits(keepalive_expiry=_KEEP_S),
+        )
         self._dataplane = HttpDataPlane(self._client, settings.token)
         self._phases_shown: set[Phase] = set()
         self._counted: Progress | None = None
