@@ -139,6 +139,7 @@ async def test_a_renewal_that_arrives_after_a_newer_order_changes_nothing() -> N
     world.crash()
     plan, _ = await world.controller.propose()
     await world.controller.start(plan, "ann")
+    await world.controller.poll(0.0)  # brings the rehearsed breach
     late.late = True
     renewal = asyncio.create_task(world.controller.renew())
     await late.sent.wait()

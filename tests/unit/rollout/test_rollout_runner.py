@@ -38,6 +38,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def test_ticks_see_the_bake_end_and_evidence_is_acted_on_by_itself(world: World) -> None:
     plan, _ = await world.controller.propose()
     await world.controller.start(plan, "ann")
+    await until(lambda: world.status.phase is Phase.WARMUP)
     world.good(3)
     await until(lambda: world.status.phase is Phase.CANARY)
     world.clock.advance(61.0)
