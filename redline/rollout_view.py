@@ -6,9 +6,10 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from rollout.phases import in_words
 from rollout.plan import ALL
 from rollout.rollback import Progress
-from rollout.sequential import Numbers
+from rollout.sequential import Numbers, Verdict
 from rollout.status import RolloutStatus
 
 
@@ -31,6 +32,8 @@ def _parts(status: RolloutStatus) -> Iterator[RenderableType]:
         yield f"  {escape(status.alarm.words)}"
     if status.canary:
         yield _evidence(status.canary)
+    for past in (n for n in status.stable if n.verdict is Verdict.BREACH):
+        yield f"  [red]B itself is past its line[/]: {escape(in_words(past))}"
     if status.quarantined:
         yield f"  under quarantine: {escape(', '.join(status.quarantined))}"
     if status.unjournalled:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from monitors.client_key import CanaryClients, digest_of
 from redline.audience import AudienceError, audience_of
 from redline.cli import app
-from redline.control.api import StartAnswer
+from redline.control.api import ProposalAnswer, StartAnswer
 from rollout.audience import ANYBODY, Audience
 from tests.support.http_server import Answer, recording_server
 from tests.unit.redline.samples import PLAN, rollout
@@ -48,15 +48,17 @@ def test_the_command_sends_digests_and_says_what_it_asked_for(
     plan = msgspec.structs.replace(PLAN, audience=audience)
     answer = StartAnswer(plan=plan, detectable=None, status=rollout())
     with recording_server() as server:
+        told = ProposalAnswer(plan=plan, detectable=None)
+        server.answers["/api/rollout/propose"] = Answer(msgspec.json.encode(told))
         server.answers["/api/rollout/start"] = Answer(msgspec.json.encode(answer))
         for part in ("RUNTIME", "CONTROL"):
             monkeypatch.setenv(f"REDLINE_{part}_URL", server.url)
         monkeypatch.setenv("REDLINE_TOKEN", "t")
-        words = ["rollout", "start", "--allow", KEY, "--mirror", "25"]
+        words = ["rollout", "start", "--allow", KEY, "--mirror", "25", "--yes"]
         done = CliRunner().invoke(app, words)
-        (seen,) = server.seen
+        asked, seen = server.seen
     assert done.exit_code == 0, done.output
-    assert KEY.encode() not in seen.body
+    assert KEY.encode() not in asked.body + seen.body
     assert digest_of(KEY).encode() in seen.body
     said = " ".join(done.output.split())
     assert "its audience: only 1 allowed client(s), copies of 25 % of B's sessions" in said

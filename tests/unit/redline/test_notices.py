@@ -47,11 +47,8 @@ async def broken(world: World) -> None:
 
 
 async def test_a_promotion_is_told_from_its_start_to_its_end(world: World) -> None:
-    await world.start()
-    for _ in range(3):
-        world.good(200)
-        world.good(200, "b")
-        await world.bake()
+    await world.promote()
+    await world.bake(canary_requests=2)
     assert events(world)[0] is Happening.STARTED
     assert events(world)[-1] is Happening.PROMOTED
     assert events(world).count(Happening.CANARY) == 1

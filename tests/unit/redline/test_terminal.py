@@ -27,6 +27,7 @@ from rollout.capacity import Capacity
 from rollout.detectable import Detectable
 from rollout.plan import ModelToLoad
 from rollout.rehearsal import AlarmProof
+from rollout.sequential import Verdict
 from tests.support.http_server import Answer, Server, recording_server
 from tests.unit.redline.samples import LINES, NUMBERS, PLAN, resident, rollout, status
 
@@ -382,3 +383,11 @@ def test_a_version_too_long_for_80_columns_is_folded_and_nothing_is_cut() -> Non
 def test_the_table_with_many_rows_comes_last() -> None:
     shown = drawn()
     assert shown.index("latency") < shown.index("faults") < shown.index("cache (S4.1)")
+
+
+def test_a_stable_version_that_is_past_its_own_line_is_said(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    breach = msgspec.structs.replace(NUMBERS[0], verdict=Verdict.BREACH)
+    operate.show_rollout(serve(server, "/api/status", status(rollout=rollout(stable=(breach,)))))
+    assert "B itself is past its line: faults" in " ".join(capsys.readouterr().out.split())

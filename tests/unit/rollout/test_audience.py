@@ -16,6 +16,7 @@ async def start(world: World) -> None:
     await world.controller.tick()
     plan, _ = await world.controller.propose(Wishes(weight=50, audience=SOME))
     await world.controller.start(plan, "ann")
+    await world.controller.poll(0.0)  # brings the rehearsed breach
     world.good(3)
     await world.step()
 
@@ -43,8 +44,8 @@ async def test_no_list_and_no_copy_outlives_the_canarys_weight(world: World) -> 
 
 
 async def test_a_promoted_version_is_everybodys(world: World) -> None:
+    world.stable_requests = 5  # enough to show that B can take everything
     await start(world)
-    world.good(200)
     for _ in range(400):
         world.good(5)
         await world.step()

@@ -17,6 +17,7 @@ from monitors.contract import (
 )
 from monitors.labels import Outcome, Phase, ResidentState
 from monitors.redlines import RedLines
+from rollout.capacity import NOTHING_SHOWN
 from rollout.fold import EvidenceFold, FoldState
 from rollout.phases import RolloutState, Signals, decide
 from rollout.plan import Cause, cause_of, make_plan
@@ -210,7 +211,8 @@ def test_a_needed_level_rolls_back_by_the_cause_of_its_part_in_words_that_say_so
     state = RolloutState(phase=Phase.CANARY, plan=PLAN, weight=5)
     signals = Signals(
         judgement=story.fold.judgement(), fresh=True, canary_ready=True, stable_ready=True,
-        canary_died=False, routed=True, identity=None,
+        canary_died=False, routed=True, identity=None, capacity=NOTHING_SHOWN, alarm=None,
+        alarm_lack="",
     )  # fmt: skip
     decision = decide(state, signals, 1.0)
     assert (decision.phase, decision.cause) == (Phase.ROLLING_BACK, Cause.CACHE)
