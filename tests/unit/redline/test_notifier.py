@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from alerts.notify import POSITIONS, Happening, NoAddress, Receiver
 from monitors.journal import Entry, JournalUnwritable
 from redline.cli import app
-from redline.control.notifier import Notifier
+from redline.control.notifier import Notifier, Positions
+from rollout.store import STATE_KIND
 from tests.support.http_server import Answer, Server, recording_server
 from tests.support.journals import ScratchJournal
 from tests.support.office import Office, in_office, until
@@ -82,9 +83,15 @@ async def telling(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def last_id(journal: ScratchJournal) -> int | None:
-    found = journal.last(POSITIONS)
+def last_id(journal: ScratchJournal, kind: str = POSITIONS) -> int | None:
+    found = journal.last(kind)
     return None if found is None else found.id
+
+
+def noted(journal: ScratchJournal) -> int | None:
+    """Up to which entry the first receiver was told, as a successor will read it."""
+    found = journal.last(POSITIONS)
+    return None if found is None else found.read_as(Positions).of["one"].upto
 
 
 def told(server: Server, path: str = "/one") -> list[str]:
@@ -131,7 +138,7 @@ async def test_a_successor_goes_on_where_this_one_stood(
     async with telling(journal, one) as (notifier, _):
         await world.start()
         notifier.wake()
-        await until(lambda: len(told(server)) == 2)
+        await until(lambda: noted(journal) == last_id(journal, STATE_KIND))
     await world.controller.hold("bob")  # while nobody tells
     async with telling(journal, one):
         await until(lambda: len(told(server)) == 3)
