@@ -32,6 +32,7 @@ SET statement_timeout = {statement_ms};
 SET lock_timeout = '1500ms';
 SET idle_in_transaction_session_timeout = '1s';
 """  # the last one lets no process that was stopped in mid-transaction keep the others out
+_TABLES = ("entries", "memories", "lease")
 _MAKERS_LOCK = 7_305_442  # any number, the same for all who may create the tables
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -251,8 +252,8 @@ def _make_tables(connection: psycopg.Connection[Any]) -> None:
     """Those who find them need no right to create any."""
     if _run(connection, "SHOW fsync").fetchall() != [("on",)]:
         raise JournalUnwritable("fsync is off on the journal's server: it would lose decisions")
-    there = "SELECT to_regclass('entries') IS NOT NULL AND to_regclass('lease') IS NOT NULL"
-    if _run(connection, there).fetchall() == [(True,)]:
+    there = ", ".join(f"to_regclass('{name}')" for name in _TABLES)
+    if _run(connection, f"SELECT num_nulls({there})").fetchall() == [(0,)]:
         return
     with connection.transaction():  # the lock: makers side by side would be in each other's way
         _run(connection, f"SELECT pg_advisory_xact_lock({_MAKERS_LOCK})")

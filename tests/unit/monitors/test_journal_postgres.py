@@ -7,6 +7,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from monitors.evidence import Cursor
 from monitors.journal import Journal, JournalUnwritable, JournalUrlError, LeaderLease, open_store
 from monitors.journal_postgres import PostgresStore
 from tests.support.postgres import Cluster
@@ -123,6 +124,35 @@ def test_a_process_stopped_in_mid_transaction_does_not_keep_the_others_out(
         assert write_again_and_again(journal, 1) == 1
         assert lease.acquire() == 2
         stopped.close()
+
+
+def test_what_an_earlier_release_made_is_given_the_tables_that_it_lacks(
+    postgres: Cluster,
+) -> None:
+    url = postgres.fresh()
+    with closing(Journal(url)) as earlier:
+        write(earlier, 1)
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("DROP TABLE memories")
+    with closing(Journal(url)) as later:
+        assert later.remembered("a name", Cursor) is None
+        later.remember("a name", Cursor(seq=7), 1)
+        assert later.remembered("a name", Cursor) == Cursor(seq=7)
+        assert len(later.read()) == 1
+
+
+def test_who_finds_all_tables_needs_no_right_to_make_any(postgres: Cluster) -> None:
+    url = postgres.fresh()
+    Journal(url).close()
+    schema = url.rpartition("%3D")[2]
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(f"CREATE ROLE user_{schema} LOGIN".encode())
+        db.execute(f"GRANT USAGE ON SCHEMA {schema} TO user_{schema}".encode())
+        tables = f"ALL TABLES IN SCHEMA {schema}"
+        db.execute(f"GRANT SELECT, INSERT, UPDATE ON {tables} TO user_{schema}".encode())
+    with closing(Journal(url.replace("//redline@", f"//user_{schema}@"))) as opened:
+        assert write(opened, 1) == 1
+        opened.remember("a name", Cursor(seq=7), 1)
 
 
 def test_entries_cannot_be_truncated_either(postgres: Cluster) -> None:
