@@ -260,8 +260,9 @@ def _mode_verbs(
     """The kill switch stops both loops: the ladder stays, the rollout moves toward B only."""
 
     async def freeze(actor: str) -> RolloutStatus:
-        await keeper.set_mode(Mode.FROZEN, actor)
-        return await controller.freeze(actor)
+        """Both at once: each may wait, for the disk or the data plane, but not for the other."""
+        ladder, rollout = keeper.set_mode(Mode.FROZEN, actor), controller.freeze(actor)
+        return (await asyncio.gather(ladder, rollout))[1]
 
     async def unfreeze(actor: str) -> RolloutStatus:
         await keeper.set_mode(Mode.LIVE, actor)
