@@ -19,6 +19,7 @@ from alerts.names import AlertName
 from monitors.journal import Entry, JournalUnwritable
 from redline.control.app import create_app
 from redline.control.ladder_events import MODE
+from rollout.store import EVIDENCE_KIND, STATE_KIND
 from tests.support.office import TOKEN, Office, in_office, until
 from tests.support.sim_dataplane import SimDataPlane
 from tests.support.webhook import webhook
@@ -216,6 +217,19 @@ async def test_the_journal_is_served_in_bounds_whatever_is_in_it(
         assert lines[2]["story"] == '{"old":"form"}'
         for newest in (0, -1, 1_000_000):
             assert (await client.get(f"/api/journal?newest={newest}")).status_code == 422
+
+
+@pytest.mark.parametrize("told", ["true", "false"])
+async def test_the_evidence_that_an_earlier_release_journalled_crowds_out_no_rollout(
+    client: httpx.AsyncClient, office: Office, told: str
+) -> None:
+    async with in_office(office):
+        assert (await order(client, "/api/freeze")).status_code == 200
+        for number in range(20):
+            office.plane.journal.append(EVIDENCE_KIND, "rollout", {"number": number}, 1)
+        lines = (await client.get(f"/api/journal?newest=5&told={told}")).json()
+        assert STATE_KIND in {line["kind"] for line in lines}
+        assert EVIDENCE_KIND not in {line["kind"] for line in lines}
 
 
 def _is_apart(office: Office) -> bool:

@@ -102,6 +102,17 @@ def lost_answers(monkeypatch: pytest.MonkeyPatch, *, committed: bool = True) -> 
         yield
 
 
+def test_a_read_that_takes_too_long_keeps_no_decision_from_being_written(
+    postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitors.journal_postgres._READ_S", 0.4)
+    with closing(Journal(postgres.fresh())) as journal:
+        for number in range(1, 4):
+            with pytest.raises(JournalUnwritable):
+                journal._store.rows("SELECT pg_sleep(10)")
+            assert write(journal, number) == number
+
+
 def test_a_lost_answer_to_a_commit_writes_nothing_twice(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
