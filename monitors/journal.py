@@ -36,6 +36,7 @@ SELECT coalesce(max(id), 0) + 1, ?, ?, ?, ?, ? FROM entries RETURNING id
 _SAME = """
 SELECT id FROM entries WHERE wall = ? AND leader_epoch = ? AND actor = ? AND kind = ? AND body = ?
 """
+_Row = tuple[float, int, str, str, str]  # all columns but the id
 _COLUMNS = "id, wall, leader_epoch, actor, kind, body"
 _FILE = "sqlite:///"
 _SERVER = re.compile(r"postgres(ql)?(\+psycopg)?://")
@@ -70,7 +71,7 @@ class Journal:
     def __init__(self, where: Path | str, wall: Callable[[], float] = time.time) -> None:
         self._store = open_store(where)
         self._wall = wall
-        self._doubtful: dict[tuple[object, ...], float] = {}  # when each was tried, by the rest
+        self._doubtful: dict[str, _Row] = {}  # the last one of a kind, where it may be written
 
     def append(
         self, kind: str, actor: str, body: Wire | Mapping[str, object], leader_epoch: int
@@ -79,19 +80,22 @@ class Journal:
 
         Raises `StaleLeader` when `leader_epoch` is older than the newest one there, and
         `JournalUnwritable` when the disk is full, read-only or broken, or the server is away. One
-        that was written all the same, but not acknowledged, is not written twice by trying again.
+        that was written all the same, but not acknowledged, is not written twice by trying again,
+        unless another one of its kind was written since: then it is a decision of its own.
         """
-        text = msgspec.json.encode(body).decode()
-        said = (leader_epoch, actor, kind, text)
-        row = (self._doubtful.get(said) or self._wall(), *said)
+        row = (self._wall(), leader_epoch, actor, kind, msgspec.json.encode(body).decode())
+        doubtful = self._doubtful.get(kind)
         try:
             with self._leading(leader_epoch) as db:
-                found = db.execute(_SAME, row).fetchone() if said in self._doubtful else None
+                found = None
+                if doubtful is not None and doubtful[1:] == row[1:]:
+                    found = db.execute(_SAME, doubtful).fetchone()
+                    row = doubtful if found else row
                 entry_id: int = (found or db.execute(_INSERT, row).fetchone())[0]
         except JournalInDoubt:
-            self._doubtful[said] = row[0]
+            self._doubtful[kind] = row
             raise
-        self._doubtful.pop(said, None)
+        self._doubtful.pop(kind, None)
         return _entry((entry_id, *row))
 
     def remember(self, name: str, body: Wire, leader_epoch: int) -> None:

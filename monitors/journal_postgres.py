@@ -32,6 +32,7 @@ SET statement_timeout = {statement_ms};
 SET lock_timeout = '1500ms';
 SET idle_in_transaction_session_timeout = '1s';
 """  # the last one lets no process that was stopped in mid-transaction keep the others out
+_TABLES = ("entries", "memories", "lease")
 _MAKERS_LOCK = 7_305_442  # any number, the same for all who may create the tables
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -69,20 +70,19 @@ class PostgresStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._patience = _Patience()
         try:
             named = conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as err:
             raise JournalUnwritable(f"the journal's URL cannot be read: {err}") from err
         self._name = f"PostgreSQL {named.get('host', 'here')}/{named.get('dbname', '')}"
         self._writer, self._reader = _Line(url, _WRITE_S), _Line(url, _READ_S)
-        with self._in_words(), self._writer.lock:
+        with self._in_words(self._writer), self._writer.lock:
             _make_tables(self._writer.connected())
 
     @contextmanager
     def transaction(self) -> Generator[Db]:
         """On the server's disk, and on that of its synchronous standbys, when it ends."""
-        with self._writer.lock, self._in_words():
+        with self._writer.lock, self._in_words(self._writer):
             try:
                 self._writer.first("BEGIN; SELECT FROM lease FOR UPDATE")
                 connection = self._writer.connected()
@@ -93,7 +93,7 @@ class PostgresStore:
             self._commit(connection)
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Any]:
-        with self._reader.lock, self._in_words():
+        with self._reader.lock, self._in_words(self._reader):
             try:
                 return self._reader.first(query, values).fetchall()
             except psycopg.Error:
@@ -121,17 +121,17 @@ class PostgresStore:
             raise
 
     @contextmanager
-    def _in_words(self) -> Generator[None]:
+    def _in_words(self, line: "_Line") -> Generator[None]:
         """Ask only where there is hope, and time the asking."""
-        began = self._patience.began(self._name)
+        began = line.patience.began(self._name)
         try:
             yield
         except JournalInDoubt as err:
-            self._patience.failed(began, err)
+            line.patience.failed(began, err)
             raise
         except psycopg.Error as err:
             if _is_away(err):
-                self._patience.failed(began, err)
+                line.patience.failed(began, err)
             raise JournalUnwritable(
                 f"{self._name}: the journal cannot be written ({_line(err)}). Nothing in it"
                 " is lost: bring the server back, with room on its disk, or correct the journal's"
@@ -151,7 +151,8 @@ def _line(error: Exception) -> str:
 
 
 class _Patience:
-    """How soon a server that failed is asked again: not for long after it kept us waiting."""
+    """How soon a server that failed is asked again: not for long after it kept us waiting. Each
+    line has its own: a long read that came to no end says nothing of what a decision would."""
 
     def __init__(self) -> None:
         self._not_before = 0.0
@@ -176,6 +177,7 @@ class _Line:
 
     def __init__(self, url: str, answer_s: float) -> None:
         self.lock = threading.Lock()
+        self.patience = _Patience()
         self._url = url
         self._answer_s = answer_s
         self._connection: _Connection | None = None
@@ -251,8 +253,8 @@ def _make_tables(connection: psycopg.Connection[Any]) -> None:
     """Those who find them need no right to create any."""
     if _run(connection, "SHOW fsync").fetchall() != [("on",)]:
         raise JournalUnwritable("fsync is off on the journal's server: it would lose decisions")
-    there = "SELECT to_regclass('entries') IS NOT NULL AND to_regclass('lease') IS NOT NULL"
-    if _run(connection, there).fetchall() == [(True,)]:
+    there = ", ".join(f"to_regclass('{name}')" for name in _TABLES)
+    if _run(connection, f"SELECT num_nulls({there})").fetchall() == [(0,)]:
         return
     with connection.transaction():  # the lock: makers side by side would be in each other's way
         _run(connection, f"SELECT pg_advisory_xact_lock({_MAKERS_LOCK})")

@@ -28,7 +28,7 @@ class Db(Protocol):
 
 
 class Store(Protocol):
-    """Two tables, `entries` and `lease`, of which the first is only ever appended to.
+    """Three tables: `entries`, which is only ever appended to, `memories` and `lease`.
 
     Safe to call from several threads. Every call raises `JournalUnwritable` where it fails.
     """

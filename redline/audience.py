@@ -1,6 +1,5 @@
 """`--allow`, `--deny` and `--mirror` of `redline rollout start`: keys become digests right here."""
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,9 +15,8 @@ class AudienceError(ValueError):
 def audience_of(allow: list[str], deny: list[str], mirror: int) -> Audience:
     """Of API keys, or `@FILE` with one a line; none allowed: everybody is. Raises
     `AudienceError`."""
-    allowed, denied = tuple(_digests("--allow", allow)), tuple(_digests("--deny", deny))
-    if allow and not allowed:
-        raise AudienceError("--allow: there is no key in it, so nobody would be allowed")
+    allowed = _digests("--allow", allow, "allowed")
+    denied = _digests("--deny", deny, "denied")
     try:
         return msgspec.convert(
             {"clients": _lists(allowed, denied), "mirror_weight": mirror}, type=Audience
@@ -32,15 +30,18 @@ def _lists(allowed: tuple[str, ...], denied: tuple[str, ...]) -> CanaryClients:
     return msgspec.convert(lists, type=CanaryClients)
 
 
-def _digests(option: str, given: Iterable[str]) -> Iterator[str]:
+def _digests(option: str, given: list[str], done: str) -> tuple[str, ...]:
     keys = (key.strip() for word in given for key in _keys(option, word))
-    yield from dict.fromkeys(digest_of(key) for key in keys if key)
+    digests = tuple(dict.fromkeys(digest_of(key) for key in keys if key))
+    if given and not digests:
+        raise AudienceError(f"{option}: there is no key in it, so nobody would be {done}")
+    return digests
 
 
 def _keys(option: str, word: str) -> list[str]:
     if not word.startswith("@"):
         return [word]
     try:
-        return Path(word[1:]).read_text(encoding="utf-8").splitlines()
+        return Path(word[1:]).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as err:
         raise AudienceError(f"{option} {word}: cannot be read ({err})") from err

@@ -1,9 +1,12 @@
 """The journal as a rollout writes it: forward moves need it, moves toward B never wait for it."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from monitors.contract import Wire
 from monitors.journal import Entry, JournalUnwritable
+
+T = TypeVar("T")
 
 
 class JournalFile(Protocol):
@@ -11,6 +14,8 @@ class JournalFile(Protocol):
 
     def append(self, kind: str, actor: str, body: Wire, leader_epoch: int) -> Entry: ...
     def last(self, kind: str) -> Entry | None: ...
+    def remember(self, name: str, body: Wire, leader_epoch: int) -> None: ...
+    def remembered(self, name: str, body_type: type[T]) -> T | None: ...
 
 
 class Ledger:
@@ -23,6 +28,7 @@ class Ledger:
         self.leader_epoch = leader_epoch
         self._journal = journal
         self._waiting: list[tuple[str, str, Wire]] = []
+        self._newest: dict[str, int] = {}  # ids, by kind
 
     @property
     def behind(self) -> int:
@@ -32,7 +38,7 @@ class Ledger:
     def write(self, kind: str, actor: str, body: Wire) -> None:
         """On disk when this returns. Raises `JournalUnwritable`: do not do what it tells of."""
         self.catch_up()
-        self._journal.append(kind, actor, body, self.leader_epoch)
+        self._append(kind, actor, body)
 
     def write_or_keep(self, kind: str, actor: str, body: Wire) -> None:
         """On disk now where that is possible, else as soon as it is: for moves toward B."""
@@ -50,8 +56,28 @@ class Ledger:
         """Write what waits. Raises `JournalUnwritable` when that still cannot be."""
         while self._waiting:
             kind, actor, body = self._waiting[0]
-            self._journal.append(kind, actor, body, self.leader_epoch)
+            self._append(kind, actor, body)
             del self._waiting[0]
 
     def last(self, kind: str) -> Entry | None:
-        return self._journal.last(kind)
+        entry = self._journal.last(kind)
+        if entry is not None:
+            self._newest[kind] = entry.id
+        return entry
+
+    def newest(self, kind: str) -> int:
+        """The id of the newest entry of a kind that was written or read here; 0: there is none."""
+        return self._newest.get(kind, 0)
+
+    def remember(self, name: str, body: Callable[[], Wire]) -> None:
+        """Keep this beside the journal, in place of what was kept under the name; asked for once
+        nothing waits any more. Raises `JournalUnwritable`."""
+        self.catch_up()
+        self._journal.remember(name, body(), self.leader_epoch)
+
+    def remembered(self, name: str, body_type: type[T]) -> T | None:
+        """What is kept under a name. Raises `msgspec.ValidationError` for another form of it."""
+        return self._journal.remembered(name, body_type)
+
+    def _append(self, kind: str, actor: str, body: Wire) -> None:
+        self._newest[kind] = self._journal.append(kind, actor, body, self.leader_epoch).id

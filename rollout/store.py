@@ -6,6 +6,7 @@ import msgspec
 
 from monitors.contract import Wire
 from monitors.evidence import Cursor
+from monitors.journal import Entry
 from rollout import rollback
 from rollout.fold import EvidenceFold, FoldState
 from rollout.ledger import Ledger
@@ -16,7 +17,8 @@ from rollout.state import RolloutState
 log = logging.getLogger(__name__)
 
 STATE_KIND = "rollout.state"
-EVIDENCE_KIND = "rollout.evidence"
+EVIDENCE = "rollout.evidence"  # a memory beside the journal
+EVIDENCE_KIND = EVIDENCE  # of the entries that an earlier release wrote instead
 ACTOR = "rollout"  # of what the controller does by itself
 
 
@@ -31,11 +33,20 @@ class SavedState(Wire, frozen=True):
 
 
 class SavedEvidence(Wire, frozen=True):
-    """How far the evidence log was read and what the tests made of it: one fact, one entry."""
+    """How far the evidence log was read and what the tests made of it: one fact, the newest alone.
+
+    `state`: the id of the state's entry in which that was, and `phase_s` the time spent in it.
+    """
 
     cursor: Cursor
     fold: FoldState
     phase_s: float
+    state: int
+
+
+class StateUnreadable(ValueError):
+    """The state was written in another form. Whoever began from nothing would forget who is under
+    quarantine, and that it is frozen."""
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,30 +77,39 @@ def save_state(
 
 
 def save_evidence(ledger: Ledger, cursor: Cursor, fold: EvidenceFold, phase_s: float) -> None:
-    """Journal what was read. What comes after is read again from the log, so nothing is lost."""
-    ledger.write(
-        EVIDENCE_KIND, ACTOR, SavedEvidence(cursor=cursor, fold=fold.save(), phase_s=phase_s)
-    )
+    """Keep what was read. What comes after is read again from the log, so nothing is lost.
+
+    Not in the journal, which keeps all: many kilobytes, every few seconds, of which a successor
+    needs the newest alone. Raises as `Ledger.remember` does.
+    """
+
+    def saved() -> SavedEvidence:
+        state = ledger.newest(STATE_KIND)
+        return SavedEvidence(cursor=cursor, fold=fold.save(), phase_s=phase_s, state=state)
+
+    ledger.remember(EVIDENCE, saved)
 
 
 def recover(ledger: Ledger) -> Recovered:
-    """The journal's last word; a rollback goes on at its first unproved step."""
+    """The journal's last word; a rollback goes on at its first unproved step.
+
+    Raises `StateUnreadable`.
+    """
     entry = ledger.last(STATE_KIND)
     if entry is None:
         return Recovered()
-    saved = entry.read_as(SavedState)
+    saved = _state(entry)
     order = saved.state.order
     recovered = Recovered(
         state=saved.state,
         phase_s=saved.phase_s,
         progress=rollback.last(ledger) if order is None else rollback.resume(ledger, order),
     )
-    evidence = ledger.last(EVIDENCE_KIND)
-    if evidence is None:
-        return recovered
     try:
-        found = evidence.read_as(SavedEvidence)
-        if saved.state.plan is None or found.fold.warm_from != saved.state.warm_from:
+        found = ledger.remembered(EVIDENCE, SavedEvidence)
+        if found is None or saved.state.plan is None:
+            return recovered
+        if found.fold.warm_from != saved.state.warm_from:
             return recovered  # of an earlier rollout
         fold = EvidenceFold.restore(saved.state.plan, found.fold)
     except ValueError as err:  # written by another release; the log itself is read again
@@ -97,7 +117,17 @@ def recover(ledger: Ledger) -> Recovered:
         return recovered
     return msgspec.structs.replace(
         recovered,
-        phase_s=found.phase_s if evidence.id > entry.id else saved.phase_s,
+        phase_s=found.phase_s if found.state == entry.id else saved.phase_s,
         cursor=found.cursor,
         fold=fold,
     )
+
+
+def _state(entry: Entry) -> SavedState:
+    try:
+        return entry.read_as(SavedState)
+    except msgspec.DecodeError as err:
+        raise StateUnreadable(
+            f"entry {entry.id} of the journal has the rollout's state in another form ({err}):"
+            " start the release that wrote it, and end the rollout there before the next one"
+        ) from err

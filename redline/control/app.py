@@ -116,7 +116,11 @@ def _add_reads(app: FastAPI, plane: ControlPlane) -> None:
 
 
 def _journal_lines(journal: Journal, newest: int, told: bool) -> list[JournalLine]:
-    """Runs on a thread: the loop must not wait for thousands of entries."""
+    """Runs on a thread: the loop must not wait for thousands of entries.
+
+    Never the evidence that an earlier release journalled every few seconds: it would crowd out
+    what was decided, by gigabytes.
+    """
     lines = [
         JournalLine(
             id=entry.id,
@@ -127,7 +131,7 @@ def _journal_lines(journal: Journal, newest: int, told: bool) -> list[JournalLin
             story=story(entry),
             body=entry.body,
         )
-        for entry in journal.newest(newest, without=(EVIDENCE_KIND,) if told else ())
+        for entry in journal.newest(newest, without=(EVIDENCE_KIND,))
     ]
     return [line for line in lines if line.story is not None or not told]
 
@@ -260,8 +264,9 @@ def _mode_verbs(
     """The kill switch stops both loops: the ladder stays, the rollout moves toward B only."""
 
     async def freeze(actor: str) -> RolloutStatus:
-        await keeper.set_mode(Mode.FROZEN, actor)
-        return await controller.freeze(actor)
+        """Both at once: each may wait, for the disk or the data plane, but not for the other."""
+        ladder, rollout = keeper.set_mode(Mode.FROZEN, actor), controller.freeze(actor)
+        return (await asyncio.gather(ladder, rollout))[1]
 
     async def unfreeze(actor: str) -> RolloutStatus:
         await keeper.set_mode(Mode.LIVE, actor)

@@ -1,7 +1,10 @@
 """What is known of one version: its ladder, its loads, and what of both a successor would know."""
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
+
+import msgspec
 
 from alerts.forecast import SPAN_S, History, Load, kept_s
 from alerts.ladder import Event, Ladder, Move, rebuild
@@ -12,6 +15,8 @@ from monitors.redlines import LadderLines, RedLines
 from redline.control.ladder_events import KINDS, read
 
 _PAGE = 1_000  # entries that are in memory at once
+
+log = logging.getLogger(__name__)
 
 
 class Loads(Wire, frozen=True):
@@ -59,7 +64,8 @@ def recall(
     journal: Journal, versions: Collection[str], now: float, lines: RedLines
 ) -> dict[str, Book]:
     """The books of these versions as the journal has them. It reads all of it, which takes a while:
-    nothing for an event loop. Raises `JournalUnwritable` where it cannot be read."""
+    nothing for an event loop. Raises `JournalUnwritable` where it cannot be read, and
+    `msgspec.DecodeError` for an event of another form: a ladder without it would be a wrong one."""
     books = {
         version: Book(rebuild(version, (), now, lines.ladder), History()) for version in versions
     }
@@ -71,9 +77,17 @@ def recall(
                 _remind(books[event.version], _loads_of(event), now, lines.ladder)
         last = entries[-1].id
     for version, book in books.items():
-        loads = journal.remembered(_name(version), Loads) or Loads()
-        _remind(book, loads, now, lines.ladder)
+        _remind(book, _kept(journal, version), now, lines.ladder)
     return books
+
+
+def _kept(journal: Journal, version: str) -> Loads:
+    """As a predecessor knew them; none that another release kept in another form."""
+    try:
+        return journal.remembered(_name(version), Loads) or Loads()
+    except msgspec.DecodeError as err:
+        log.warning("the loads of %s cannot be read, they are gathered anew: %s", version, err)
+        return Loads()
 
 
 def _remind(book: Book, loads: Loads, now: float, lines: LadderLines) -> None:

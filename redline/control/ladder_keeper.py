@@ -10,6 +10,8 @@ import time
 import zlib
 from collections.abc import Callable
 
+import msgspec
+
 from alerts.decide import decide
 from alerts.firing import Firing
 from alerts.forecast import load_of
@@ -150,21 +152,30 @@ class LadderKeeper:
     async def _open_books(self, shown: dict[str, str]) -> None:
         """Have the book of each version that a resident shows, as the journal has it, and keep no
         other; what is not journalled yet is not forgotten."""
+        missing = set(shown.values()) - set(self._books)
+        if missing:
+            self._show(shown)  # what has no book yet cannot be held: nothing is written of it
+        # Not under the lock: a freeze would wait for as long as the journal is.
+        opened = await self._read(missing) if missing else {}
         async with self._writing:
-            missing = set(shown.values()) - set(self._books)
-            if missing:
-                try:
-                    self._books |= await asyncio.to_thread(
-                        recall, self._journal, missing, self._now(), self._lines
-                    )
-                except JournalUnwritable as err:
-                    log.error("the journal cannot be read: %s", err)
+            self._books |= opened
             if not self._ledger.behind:
                 kept = set(shown.values())
                 self._books = {each: book for each, book in self._books.items() if each in kept}
-            self._versions = {
-                name: version for name, version in shown.items() if version in self._books
-            }
+            self._show(shown)
+
+    def _show(self, shown: dict[str, str]) -> None:
+        self._versions = {name: seen for name, seen in shown.items() if seen in self._books}
+
+    async def _read(self, versions: set[str]) -> dict[str, Book]:
+        """Their books; none where they cannot be read: no ladder is better than a wrong one."""
+        try:
+            return await asyncio.to_thread(
+                recall, self._journal, versions, self._now(), self._lines
+            )
+        except (JournalUnwritable, msgspec.DecodeError) as err:
+            log.error("the journal cannot be read: %s", err)
+            return {}
 
     def _now(self) -> float:
         """Wall seconds as they go by on the clock that nobody sets: one that is set while this

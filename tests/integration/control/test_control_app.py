@@ -1,9 +1,12 @@
 """The control plane's HTTP over a plane in this process: who may, what is refused, and in words."""
 
+import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -13,9 +16,10 @@ from fastapi.routing import APIRoute
 
 from alerts.ladder import Mode
 from alerts.names import AlertName
-from monitors.journal import JournalUnwritable
+from monitors.journal import Entry, JournalUnwritable
 from redline.control.app import create_app
 from redline.control.ladder_events import MODE
+from rollout.store import EVIDENCE_KIND, STATE_KIND
 from tests.support.office import TOKEN, Office, in_office, until
 from tests.support.sim_dataplane import SimDataPlane
 from tests.support.webhook import webhook
@@ -99,6 +103,46 @@ async def test_a_freeze_needs_no_disk_and_an_unfreeze_does(
         assert (await order(client, "/api/unfreeze")).json()["frozen"] is False
 
 
+async def test_a_freeze_waits_for_nobody_who_reads_the_journal(
+    client: httpx.AsyncClient, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that comes has its ladder read from the journal, all of it."""
+    reading, go_on = threading.Event(), threading.Event()
+    read = office.plane.journal.read
+
+    def slow(*args: Any, **kwargs: Any) -> list[Entry]:
+        reading.set()
+        assert go_on.wait(10)
+        return read(*args, **kwargs)
+
+    async with in_office(office):
+        await until(lambda: office.plane.keeper and office.plane.keeper.status())
+        monkeypatch.setattr(office.plane.journal, "read", slow)
+        plane = office.plane._dataplane
+        assert isinstance(plane, SimDataPlane)
+        plane.residents["a"].version = "v7"
+        try:
+            await until(reading.is_set)
+            async with asyncio.timeout(5):
+                assert (await order(client, "/api/freeze")).json()["frozen"] is True
+            assert office.plane.journal.last(MODE)
+        finally:
+            go_on.set()
+
+
+async def test_a_freeze_stops_the_rollout_though_the_ladder_waits_for_the_disk(
+    client: httpx.AsyncClient, office: Office
+) -> None:
+    async with in_office(office):
+        assert office.plane.keeper is not None
+        async with office.plane.keeper._writing:
+            freeze = asyncio.create_task(order(client, "/api/freeze"))
+            await until(lambda: office.controller.status().frozen, 5)
+            assert office.plane.keeper.mode is Mode.FROZEN
+            assert not freeze.done()
+        assert (await freeze).status_code == 200
+
+
 async def test_a_dry_run_is_ended_by_an_unfreeze(client: httpx.AsyncClient, office: Office) -> None:
     async with in_office(office):
         assert (await order(client, "/api/dry-run")).status_code == 200
@@ -168,11 +212,24 @@ async def test_the_journal_is_served_in_bounds_whatever_is_in_it(
     async with in_office(office):
         assert (await order(client, "/api/freeze")).status_code == 200
         office.plane.journal.append("ladder.moved", "an earlier release", {"old": "form"}, 1)
-        lines = (await client.get("/api/journal?newest=2&told=true")).json()
-        assert [line["kind"] for line in lines] == ["rollout.state", "ladder.moved"]
-        assert lines[1]["story"] == '{"old":"form"}'
+        lines = (await client.get("/api/journal?newest=3&told=true")).json()
+        assert {line["kind"] for line in lines} == {"rollout.state", MODE, "ladder.moved"}
+        assert lines[2]["story"] == '{"old":"form"}'
         for newest in (0, -1, 1_000_000):
             assert (await client.get(f"/api/journal?newest={newest}")).status_code == 422
+
+
+@pytest.mark.parametrize("told", ["true", "false"])
+async def test_the_evidence_that_an_earlier_release_journalled_crowds_out_no_rollout(
+    client: httpx.AsyncClient, office: Office, told: str
+) -> None:
+    async with in_office(office):
+        assert (await order(client, "/api/freeze")).status_code == 200
+        for number in range(20):
+            office.plane.journal.append(EVIDENCE_KIND, "rollout", {"number": number}, 1)
+        lines = (await client.get(f"/api/journal?newest=5&told={told}")).json()
+        assert STATE_KIND in {line["kind"] for line in lines}
+        assert EVIDENCE_KIND not in {line["kind"] for line in lines}
 
 
 def _is_apart(office: Office) -> bool:

@@ -41,6 +41,23 @@ def test_what_cannot_be_a_list_is_a_sentence_without_its_keys(tmp_path: Path) ->
         audience_of([], [f"@{tmp_path}/nowhere"], 0)
 
 
+@pytest.mark.parametrize("words", [["@{empty}"], [""], [" ", "@{empty}"], ["@/dev/null"]])
+def test_a_list_without_a_key_is_refused_on_either_side(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "empty").write_bytes(b"\xef\xbb\xbf\n \n")
+    given = [word.format(empty=tmp_path / "empty") for word in words]
+    with pytest.raises(AudienceError, match=r"--allow: .* nobody would be allowed"):
+        audience_of(given, [], 0)
+    with pytest.raises(AudienceError, match=r"--deny: .* nobody would be denied"):
+        audience_of([], given, 0)
+
+
+def test_a_file_of_another_system_has_the_same_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes(b"\xef\xbb\xbfk1\r\nk2\r\n")
+    found = audience_of([], [f"@{file}"], 0)
+    assert found.clients.deny == tuple(map(digest_of, ("k1", "k2")))
+
+
 def test_the_command_sends_digests_and_says_what_it_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -354,6 +354,29 @@ async def test_a_journal_that_cannot_be_read_is_read_again_at_the_next_tick(worl
     assert {status.level for status in world.keeper.status()} == {FULL, DEGRADED}
 
 
+async def test_loads_of_another_form_are_gathered_anew_and_end_nothing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    world.journal.remember("ladder.loads v1", Hold.FORECAST, world.epoch)
+    world.lead()
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    assert {status.level for status in world.keeper.status()} == {FULL, DEGRADED}
+    assert "the loads of v1 cannot be read" in caplog.text
+    world.tables = hung(600)
+    await world.seconds(2, AlertName.LATENCY_DEGRADE)
+    assert loads_kept(world) is not None
+
+
+async def test_an_event_of_another_form_opens_no_book_and_ends_nothing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.journal.append(MOVED, "another release", {"old": "form"}, world.epoch)
+    await world.seconds(1, AlertName.LATENCY_DEGRADE)
+    assert world.keeper.status() == ()
+    assert "the journal cannot be read" in caplog.text
+
+
 async def test_no_level_is_shown_before_it_is_journalled(world: World) -> None:
     await world.seconds(1)
     shown: list[object] = []

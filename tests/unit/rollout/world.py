@@ -1,6 +1,7 @@
 """A control plane's rollout against a simulated data plane, on one clock, killed at will."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from monitors.contract import FaultFound, LineCrossed, MilestoneReached, RequestFinished, Wire
 from monitors.journal import Entry, Journal, JournalUnwritable
@@ -17,6 +18,8 @@ from rollout.controller import RolloutController
 from rollout.proposal import Wishes
 from rollout.status import RolloutStatus
 from tests.support.sim_dataplane import Clock, SimDataPlane
+
+T = TypeVar("T")
 
 LINES = RedLines(
     cache=CacheLines(hit_rate_floor=0.9),
@@ -54,28 +57,38 @@ class Killed(BaseException):
 
 
 class FragileJournal:
-    """The real journal, which can be unwritable, or be where the process dies."""
+    """The real journal, which can be unwritable, or be where the process dies: at the append or
+    the memory of a number."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.writable = True
         self.written = 0
-        self.kill_before: int | None = None  # the number of the append that never happens
+        self.kill_before: int | None = None  # the number of the one that never happens
         self.kill_after: int | None = None  # ... of the one that is the last thing that happens
 
     def append(self, kind: str, actor: str, body: Wire, leader_epoch: int) -> Entry:
+        return self._write(lambda: self.journal.append(kind, actor, body, leader_epoch))
+
+    def last(self, kind: str) -> Entry | None:
+        return self.journal.last(kind)
+
+    def remember(self, name: str, body: Wire, leader_epoch: int) -> None:
+        self._write(lambda: self.journal.remember(name, body, leader_epoch))
+
+    def remembered(self, name: str, body_type: type[T]) -> T | None:
+        return self.journal.remembered(name, body_type)
+
+    def _write(self, write: Callable[[], T]) -> T:
         if not self.writable:
             raise JournalUnwritable("the disk is full: free some space")
         self.written += 1
         if self.written == self.kill_before:
             raise Killed
-        entry = self.journal.append(kind, actor, body, leader_epoch)
+        written = write()
         if self.written == self.kill_after:
             raise Killed
-        return entry
-
-    def last(self, kind: str) -> Entry | None:
-        return self.journal.last(kind)
+        return written
 
 
 class World:
