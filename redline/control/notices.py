@@ -85,13 +85,13 @@ def _title(happening: Happening, state: RolloutState, version: str | None) -> st
             share = "" if plan is None else f", {plan.weight} % for {plan.bake_s:.0f} s"
             return f"A rollout of {version}{beside} has begun{share}"
         case Happening.CANARY:
-            return f"{version}{beside} is judged on every line, at {state.weight} %"
+            return f"{version}{beside} is judged on every line, at {state.share} %"
         case Happening.PROMOTING:
             return f"{version}{beside} is being promoted"
         case Happening.PROMOTED:
             return f"{version} is the stable version now"
         case Happening.HELD:
-            return f"The rollout of {version} is held, at {state.weight} %"
+            return f"The rollout of {version} is held, at {state.share} %"
         case Happening.ROLLING_BACK:
             return f"{version} is being taken out of traffic"
         case _:

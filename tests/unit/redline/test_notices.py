@@ -103,6 +103,16 @@ async def test_a_freeze_is_no_news_and_a_hold_is_one(world: World) -> None:
     assert events(world)[-1] is Happening.CANARY
 
 
+async def test_a_that_somebody_made_the_stable_one_is_held_at_everybody(world: World) -> None:
+    await world.promote()
+    held = world.plane.route
+    await world.plane.set_route(msgspec.structs.replace(held, route_epoch=held.route_epoch + 1))
+    await world.step()
+    told_last = news(entries_of(world))[-1]
+    assert (told_last.event, world.plane.weight("a")) == (Happening.HELD, 100)
+    assert told_last.title == "The rollout of v2 is held, at 100 %"
+
+
 async def test_an_entry_of_another_form_is_passed_over(world: World) -> None:
     world.journal.journal.append(STATE_KIND, "ann", {"old": "form"}, 1)
     await world.start()
