@@ -108,7 +108,7 @@ async def test_what_happens_is_told_in_order_and_counted(
         await world.start()
         await world.controller.hold("bob")
         notifier.wake()
-        await until(lambda: len(told(server)) == 3)
+        await until(lambda: counted.of["taken"] == 3)
         assert told(server) == [*STARTED, "held"]
         assert counted.of == {"taken": 3, "repeated": 0, "refused": 0}
     headers = [seen.headers["x-redline-notice"] for seen in server.seen]
