@@ -23,8 +23,9 @@ class Happening(StrEnum):
     """What of a rollout people are told."""
 
     STARTED = "started"
+    REFUSED = "refused"  # A did not get its model, and is as it was
     CANARY = "canary"
-    PROMOTING = "promoting"
+    PROMOTING = "promoting"  # each step, and the bake after the last
     PROMOTED = "promoted"
     HELD = "held"
     ROLLING_BACK = "rolling_back"  # A is being taken out

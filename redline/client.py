@@ -15,7 +15,11 @@ class ClientError(RuntimeError):
 
 
 class RefusedError(ClientError):
-    """The stack answered that it will not: nothing was done."""
+    """The stack answered that it will not: nothing was done. `status`: HTTP's."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"refused ({status}): {reason}")
+        self.status = status
 
 
 def ask(
@@ -50,7 +54,7 @@ def _accepted(
 ) -> httpx.Response:
     found = _call(stack, method, url, body, timeout_s)
     if found.status_code >= 400:
-        raise RefusedError(f"refused ({found.status_code}): {reason(found)}")
+        raise RefusedError(found.status_code, reason(found))
     return found
 
 

@@ -47,7 +47,6 @@ def start(
     or a model that is refused: A is as it was.
     """
     from redline.audience import audience_of
-    from redline.client import RefusedError
     from redline.control.api import StartOrder
     from redline.operate import parse_duration
     from redline.rollout_start import ModelRefused, start_rollout
@@ -73,8 +72,6 @@ def start(
                 fail("not started")
         except ModelRefused as err:
             fail(err, 2)
-        except RefusedError as err:
-            fail(err, 1 if model is None else 2)
 
     operate(begin, state_dir)
 

@@ -8,11 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from monitors.contract import Wire
-from monitors.labels import Phase
 from redline.client import ClientError, ask
 from redline.control.api import JournalLine
+from redline.control.beginnings import Place, begins, place_of
 from redline.settings import Stack
-from rollout.phases import RolloutState
 from rollout.rollback import KIND, Record
 from rollout.sequential import Numbers
 from rollout.store import STATE_KIND, SavedState
@@ -74,26 +73,19 @@ def _chosen(found: Sequence[Chapter], number: int | None) -> list[Chapter]:
 def chapters(lines: Sequence[JournalLine]) -> Iterator[Chapter]:
     """The journal, oldest entry first, cut where rollouts begin."""
     number, first, kept = None, None, list[JournalLine]()
-    before = RolloutState()
+    before = Place()
     for line in lines:
         saved = _state(line)
         if saved is not None:
-            if _begins(before, saved.state):
+            here = place_of(saved.state)
+            if begins(before, here):
                 if kept:
                     yield Chapter(number, first, tuple(kept))
                 number, first, kept = line.id, saved, []
-            before = saved.state
+            before = here
         kept.append(line)
     if kept:
         yield Chapter(number, first, tuple(kept))
-
-
-def _begins(before: RolloutState, state: RolloutState) -> bool:
-    """Whether a rollout starts, and is not resumed after it was held at 0 %."""
-    if before.under_way or not state.under_way:
-        return False
-    same = before.plan == state.plan and state.route_epoch >= before.route_epoch
-    return not (before.phase is Phase.HOLD and same)
 
 
 def _state(line: JournalLine) -> SavedState | None:

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 
 from rich.console import Console
 from rich.markup import escape
 
 from monitors.labels import Phase
 from monitors.preparing import LoadStage
-from redline.client import ask
+from redline.client import RefusedError, ask
 from redline.control.api import ControlStatus, ProposalAnswer, StartAnswer, StartOrder
 from redline.settings import Stack
 from rollout.detectable import Detectable
@@ -34,11 +35,21 @@ def start_rollout(stack: Stack, order: StartOrder, confirm: Callable[[str], bool
     _tell(console, told.plan, told.detectable)
     if not confirm("Begin?"):
         return False
-    begun = ask(stack, "POST", f"{url}/start", StartAnswer, order)
+    begun = _begun(stack, f"{url}/start", order)
     if begun.plan.model is not None:
         _follow(console, stack, begun.status)
     console.print("begun; watch it: redline rollout status --watch")
     return True
+
+
+def _begun(stack: Stack, url: str, order: StartOrder) -> StartAnswer:
+    """Raises `ModelRefused` where it is the model that the data plane will not have."""
+    try:
+        return ask(stack, "POST", url, StartAnswer, order)
+    except RefusedError as err:
+        if order.model is not None and err.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            raise ModelRefused(str(err)) from err
+        raise
 
 
 def _tell(console: Console, plan: RolloutPlan, detectable: Detectable | None) -> None:

@@ -22,9 +22,9 @@ def _parts(status: RolloutStatus) -> Iterator[RenderableType]:
     yield f"rollout: [bold]{status.phase}[/] for {status.phase_s:.0f} s"
     for reason in status.reasons:
         yield f"  {escape(reason)}"
-    if status.plan is not None and (status.weight or status.promoted):
+    if status.plan is not None and status.share:
         yield f"  {_way(status)}"
-        if status.plan.audience.words and status.weight:
+        if status.plan.audience.words and not status.promoted:
             yield f"  A's audience: {status.plan.audience.words}"
         if status.capacity is not None:
             yield f"  {escape(status.capacity.words)}"
@@ -46,9 +46,8 @@ def _way(status: RolloutStatus) -> str:
     """The shares that A has, had and may get: `5 % -> [25 %] -> 50 % -> 100 %`."""
     if status.plan is None:
         return ""
-    now = ALL if status.promoted else status.weight
     shares = (status.plan.weight, *(step.weight for step in status.plan.steps), ALL)
-    shown = (f"[bold]{share} %[/]" if share == now else f"{share} %" for share in shares)
+    shown = (f"[bold]{share} %[/]" if share == status.share else f"{share} %" for share in shares)
     return f"A's share: {' -> '.join(shown)}"
 
 

@@ -51,7 +51,7 @@ class FoldState(Wire, frozen=True):
     stable: ArmState
     attributions: dict[str, AttributionState]
     standing: StandingState
-    open: dict[str, OpenRequest]
+    open: dict[str, OpenRequest]  # by `_on`
     finished: int
     next_restart: float | None
 
@@ -216,16 +216,16 @@ class EvidenceFold:
         if body.tells:
             self._count(arm, self._plan.faults.name, entry, float(body.faulted))
             self._finished += arm is self._canary
-        ended = self._open.pop(entry.request_id, OpenRequest())
+        ended = self._open.pop(_on(entry), OpenRequest())
         if ended.lookup_mass > 0.0:
             missed = min(1.0, max(0.0, 1.0 - ended.hit_mass / ended.lookup_mass))
             self._observe(arm, self._plan.residency.name, entry, missed)
 
     def _residency(self, entry: Evidence, body: ResidencySampled) -> None:
         if body.warm and self._is_judged(entry):
-            request = self._open.get(entry.request_id, OpenRequest())
+            request = self._open.get(_on(entry), OpenRequest())
             self._keep_open(
-                entry.request_id,
+                entry,
                 msgspec.structs.replace(
                     request,
                     hit_mass=request.hit_mass + body.hit_mass,
@@ -238,14 +238,14 @@ class EvidenceFold:
 
     def _count(self, arm: Arm, line: str, entry: Evidence, y: float) -> None:
         """Once a request and line, whatever else is said of the request later."""
-        request = self._open.get(entry.request_id, OpenRequest())
+        request = self._open.get(_on(entry), OpenRequest())
         if line not in request.counted:
             counted = request.counted | {line}
-            self._keep_open(entry.request_id, msgspec.structs.replace(request, counted=counted))
+            self._keep_open(entry, msgspec.structs.replace(request, counted=counted))
             self._observe(arm, line, entry, y)
 
-    def _keep_open(self, request_id: str, request: OpenRequest) -> None:
-        self._open[request_id] = request
+    def _keep_open(self, entry: Evidence, request: OpenRequest) -> None:
+        self._open[_on(entry)] = request
         if len(self._open) > _OPEN_REQUESTS:
             del self._open[next(iter(self._open))]
 
@@ -298,6 +298,11 @@ class EvidenceFold:
         line too, and A is no worse on it than a cause that both share explains."""
         shared = self._stable.test(line).verdict is Verdict.BREACH
         return not shared or self._attributions[line].blames_canary
+
+
+def _on(entry: Evidence) -> str:
+    """A request on one resident: what is replayed or copied runs on two, and counts on each."""
+    return f"{entry.resident}/{entry.request_id}"  # no name has a slash
 
 
 def _settled(body: LineCrossed | MilestoneReached, latency: LatencyLine) -> float | None:

@@ -37,6 +37,11 @@ def cause_of(line: str) -> Cause:
     )
 
 
+def share_seen(weight: int, *, promoted: bool) -> int:
+    """Percent of new sessions that A has, for people: `weight` is its share as the canary only."""
+    return ALL if promoted else weight
+
+
 Weight = Annotated[int, msgspec.Meta(ge=1, le=100)]
 ALL = 100  # percent: A is the stable one then, the roles are swapped
 

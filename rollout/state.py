@@ -6,7 +6,7 @@ from monitors.preparing import Loading, LoadStage
 from rollout.audience import ANYBODY, Audience
 from rollout.capacity import Capacity
 from rollout.fold import Judgement
-from rollout.plan import Cause, RolloutPlan
+from rollout.plan import Cause, RolloutPlan, share_seen
 from rollout.rehearsal import AlarmProof
 from rollout.rollback import RollbackOrder
 
@@ -40,6 +40,11 @@ class RolloutState(Wire, frozen=True):
         """The phase that people see: a freeze covers all but a rollback."""
         rolling_back = self.phase is Phase.ROLLING_BACK
         return Phase.FROZEN if self.frozen and not rolling_back else self.phase
+
+    @property
+    def share(self) -> int:
+        """The percentage of new sessions on A that people see."""
+        return share_seen(self.weight, promoted=self.promoted)
 
     @property
     def under_way(self) -> bool:

@@ -5,7 +5,7 @@ from monitors.labels import Phase
 from monitors.preparing import Loading, LoadStage
 from rollout.capacity import Capacity
 from rollout.detectable import Detectable
-from rollout.plan import RolloutPlan
+from rollout.plan import RolloutPlan, share_seen
 from rollout.rehearsal import AlarmProof
 from rollout.rollback import Progress
 from rollout.sequential import Numbers, Verdict
@@ -36,6 +36,11 @@ class RolloutStatus(Wire, frozen=True):
     capacity: Capacity | None = None  # of B, for all of the traffic
     loading: Loading | None = None  # of the plan's model, while A prepares
     alarm: AlarmProof | None = None  # that the alarm path was proved before A had traffic
+
+    @property
+    def share(self) -> int:
+        """The percentage of new sessions on A that people see."""
+        return share_seen(self.weight, promoted=self.promoted)
 
     @property
     def loads(self) -> bool:

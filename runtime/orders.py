@@ -65,8 +65,8 @@ class Orders:
         router = self._plane.router
         async with self._fencing:
             fence = router.fence_after(route, self._plane.ready())
-            if not route.canary_weight:
-                router.take(fence)  # toward the stable one first, whatever the disk says
+            if router.retreats(route):
+                router.take(fence)  # first, whatever the disk says
             await self._store(fence)
             router.take(fence)
             if route.canary is not None and route.canary not in self._plane.ready():

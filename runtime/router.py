@@ -118,6 +118,16 @@ class Router:
         _require_servable(route, ready)
         return msgspec.structs.replace(fence, route=route)
 
+    def retreats(self, route: Route) -> bool:
+        """Whether `route` gives nothing to a resident on trial: so that it may be taken before the
+        disk has it. The stable one stays, or the last promotion is taken back."""
+        held = self.route
+        if route.canary_weight or route.mirror_weight:
+            return False
+        on_trial = held.canary_weight or held.mirror_weight  # as ordered: a lapsed lease is no end
+        takes_back = route.stable == held.canary and not on_trial
+        return route.stable == held.stable or takes_back
+
     def take(self, fence: Fence) -> None:
         """Route by `fence.route`, as `fence_after` gave it, and start its lease."""
         self.fence = fence

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import msgspec
 
 from alerts.notify import Happening
-from monitors.contract import Count, Epoch, Wire
+from monitors.contract import Count, Epoch, Percent, Wire
 from monitors.journal import Entry
 from monitors.labels import Phase
+from redline.control.beginnings import Place, begins, place_of
 from redline.control.stories import story
 from rollout.phases import RolloutState
 from rollout.rollback import KIND, Progress, Record, Stage, Step
@@ -17,6 +18,7 @@ KINDS = (STATE_KIND, KIND)  # of the entries that may be news
 _OF_PHASE = {
     Phase.CANARY: Happening.CANARY,
     Phase.PROMOTING: Happening.PROMOTING,
+    Phase.BAKE: Happening.PROMOTING,
     Phase.STABLE: Happening.PROMOTED,
     Phase.HOLD: Happening.HELD,
     Phase.ROLLING_BACK: Happening.ROLLING_BACK,
@@ -28,8 +30,8 @@ class Position(Wire, frozen=True):
     """How far the journal was read, and what of it decides whether the next entry is news."""
 
     upto: Count = 0
-    phase: Phase = Phase.IDLE
-    under_way: bool = False
+    place: Place = Place()
+    share: Percent | None = None  # of A then; None: there was no state yet
     version: str | None = None  # of the last rollout
     incomplete: Epoch | None = None  # the first route epoch of the rollback told to be incomplete
 
@@ -64,17 +66,24 @@ def _of_state(
     position: Position, entry: Entry, saved: SavedState
 ) -> tuple[Position, Notice | None]:
     state = saved.state
-    moved = state.phase is not position.phase
-    begins = state.under_way and not position.under_way and position.phase is not Phase.HOLD
-    happening = Happening.STARTED if begins else _OF_PHASE.get(state.phase) if moved else None
+    place = place_of(state)
+    happening = _happening(position, place, state)
     version = position.version if state.plan is None else state.plan.version
-    beyond = msgspec.structs.replace(
-        position, phase=state.phase, under_way=state.under_way, version=version
-    )
+    beyond = msgspec.structs.replace(position, place=place, share=state.share, version=version)
     if happening is None:
         return beyond, None
     details = tuple(_state_details(happening, state, saved))
     return beyond, _notice(entry, happening, version, _title(happening, state, version), details)
+
+
+def _happening(position: Position, place: Place, state: RolloutState) -> Happening | None:
+    """A rollout's beginning or end, or a move to another phase or share; None: no news."""
+    if begins(position.place, place):
+        return Happening.STARTED
+    if state.phase is Phase.IDLE and position.place.under_way:
+        return Happening.REFUSED
+    moved = (state.phase, state.share) != (position.place.phase, position.share)
+    return _OF_PHASE.get(state.phase) if moved else None
 
 
 def _title(happening: Happening, state: RolloutState, version: str | None) -> str:
@@ -84,14 +93,19 @@ def _title(happening: Happening, state: RolloutState, version: str | None) -> st
         case Happening.STARTED:
             share = "" if plan is None else f", {plan.weight} % for {plan.bake_s:.0f} s"
             return f"A rollout of {version}{beside} has begun{share}"
+        case Happening.REFUSED:
+            return f"{version}{beside} is not rolled out: A is as it was"
         case Happening.CANARY:
-            return f"{version}{beside} is judged on every line, at {state.weight} %"
+            return f"{version}{beside} is judged on every line, at {state.share} %"
+        case Happening.PROMOTING if plan is not None and state.phase is Phase.BAKE:
+            canary, more_s = plan.canary, plan.bake_s
+            return f"{version} ({canary}) serves everybody, and is judged for {more_s:.0f} s more"
         case Happening.PROMOTING:
-            return f"{version}{beside} is being promoted"
+            return f"{version}{beside} is being promoted, to {state.share} %"
         case Happening.PROMOTED:
             return f"{version} is the stable version now"
         case Happening.HELD:
-            return f"The rollout of {version} is held, at {state.weight} %"
+            return f"The rollout of {version} is held, at {state.share} %"
         case Happening.ROLLING_BACK:
             return f"{version} is being taken out of traffic"
         case _:

@@ -29,7 +29,7 @@ def _told(entry: Entry) -> str | None:
     match entry.kind:
         case kind if kind == STATE_KIND:
             state = entry.read_as(SavedState).state
-            return f"{state.shown}, A at {state.weight} %: {'; '.join(state.reasons)}"
+            return f"{state.shown}, A at {state.share} %: {'; '.join(state.reasons)}"
         case kind if kind == KIND:
             return _step(entry.read_as(Record))
         case kind if kind in ladder_events.KINDS:

@@ -118,6 +118,27 @@ async def test_a_disk_that_is_full_never_holds_up_a_move_to_the_stable_one(
         assert (await gateway.status(A))["weight"] == 0
 
 
+async def test_a_promotion_or_a_copy_waits_for_the_disk_and_a_rollback_does_not(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await gateway.route(50)
+
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.plane.fence_file, "store", full)
+        checked(await gateway.route(0, stable=A, canary=B), 507)
+        assert (await gateway.status(A))["weight"] == 50, "a restart would not know of more"
+        checked(await gateway.route(0, mirror_weight=10), 507)
+        assert gateway.plane.router.mirror_weight == 0
+    taken(await gateway.route(0, stable=A, canary=B), Observed)
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.plane.fence_file, "store", full)
+        checked(await gateway.route(0), 507)
+        assert (await gateway.status(A))["weight"] == 0
+
+
 async def test_a_canary_that_dies_while_its_route_is_written_gets_no_traffic(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

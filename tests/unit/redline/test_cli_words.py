@@ -166,7 +166,7 @@ def test_a_maintenance_that_cannot_be_is_a_sentence(
     assert says in result.output
 
 
-def test_a_start_that_nobody_confirms_starts_nothing(tmp_path: Path) -> None:
+def test_a_start_that_nobody_confirms_or_that_is_refused_starts_nothing(tmp_path: Path) -> None:
     with recording_server() as server:
         plan = ProposalAnswer(plan=PLAN, detectable=None)
         server.answers["/api/rollout/propose"] = Answer(msgspec.json.encode(plan))
@@ -175,7 +175,8 @@ def test_a_start_that_nobody_confirms_starts_nothing(tmp_path: Path) -> None:
         asked = ["rollout", "start", "--model", str(tmp_path / "m"), "--state-dir", str(tmp_path)]
         result = run(app, asked, input="")
         assert (result.exit_code, "not started" in result.output) == (1, True)
-        server.answers["/api/rollout/start"] = Answer(b'{"error": "no such folder"}', status=409)
-        refused = run(app, [*asked, "--yes"])
-        assert (refused.exit_code, "no such folder" in refused.output) == (2, True)
+        for status, code in ((422, 2), (409, 1), (502, 1), (503, 1)):
+            server.answers["/api/rollout/start"] = Answer(b'{"error": "no, for this"}', status)
+            refused = run(app, [*asked, "--yes"])
+            assert (refused.exit_code, "no, for this" in refused.output) == (code, True)
         assert msgspec.json.decode(server.seen[-1].body)["model"] == str(tmp_path / "m")

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from alerts.notify import Form, Happening
 from monitors.journal import Entry
+from monitors.labels import Phase
 from redline.control.notice_forms import body
 from redline.control.notices import KINDS, Notice, Position, told
+from rollout.proposal import Wishes
 from rollout.store import STATE_KIND
 from tests.support.journals import ScratchJournal
 from tests.unit.rollout.world import World
@@ -101,6 +103,62 @@ async def test_a_freeze_is_no_news_and_a_hold_is_one(world: World) -> None:
     assert (held.actor, held.details) == ("bob", ("held by hand",))
     await world.controller.resume("bob")
     assert events(world)[-1] is Happening.CANARY
+
+
+async def test_a_that_somebody_made_the_stable_one_is_held_at_everybody(world: World) -> None:
+    await world.promote()
+    held = world.plane.route
+    await world.plane.set_route(msgspec.structs.replace(held, route_epoch=held.route_epoch + 1))
+    await world.step()
+    told_last = news(entries_of(world))[-1]
+    assert (told_last.event, world.plane.weight("a")) == (Happening.HELD, 100)
+    assert told_last.title == "The rollout of v2 is held, at 100 %"
+
+
+async def test_a_rollout_after_one_that_a_shared_cause_took_back_has_its_own_start(
+    world: World,
+) -> None:
+    await world.start()
+    for _ in range(25):
+        world.faulty(1, resident="b")
+        world.faulty(1, resident="a")
+    await world.step()
+    assert world.status.phase is Phase.HOLD
+    await world.controller.tick()
+    plan, _ = await world.controller.propose(Wishes())
+    await world.controller.start(plan, "ann")
+    assert events(world)[-2:] == [Happening.HELD, Happening.STARTED]
+
+
+async def test_a_hold_that_goes_on_at_nothing_is_told_again(world: World) -> None:
+    await world.start()
+    await world.controller.hold("bob")
+    for _ in range(70):
+        await world.step()
+    titles = [n.title for n in news(entries_of(world)) if n.event is Happening.HELD]
+    assert titles == [f"The rollout of v2 is held, at {share} %" for share in (5, 0)]
+
+
+async def test_a_rollout_whose_model_is_refused_is_told_to_its_end(world: World) -> None:
+    await world.controller.tick()
+    plan, _ = await world.controller.propose(Wishes(model="/models/v3"))
+    await world.controller.start(plan, "ann")
+    world.plane.end_load("a", refusal="v3: its weights are damaged")
+    for _ in range(3):
+        await world.step()
+    assert events(world) == [Happening.STARTED, Happening.REFUSED]
+    refused = news(entries_of(world))[-1]
+    assert refused.title == "v3 (a) beside b is not rolled out: A is as it was"
+    assert "its weights are damaged" in refused.details[0]
+
+
+async def test_each_step_of_a_promotion_is_told_and_so_is_its_bake(world: World) -> None:
+    await world.promote()
+    promoting = [n for n in news(entries_of(world)) if n.event is Happening.PROMOTING]
+    assert [notice.title for notice in promoting] == [
+        *(f"v2 (a) beside b is being promoted, to {share} %" for share in (25, 50, 100)),
+        "v2 (a) serves everybody, and is judged for 60 s more",
+    ]
 
 
 async def test_an_entry_of_another_form_is_passed_over(world: World) -> None:

@@ -96,6 +96,15 @@ async def test_a_rollback_is_told_with_its_figures_its_proofs_and_how_long_they_
     assert told.count("faults: breach") == 1, "the same figures are not said again"
 
 
+async def test_that_a_serves_everybody_is_told(world: World, shown: Shown) -> None:
+    await world.promote()
+    await world.bake(canary_requests=2)
+    told = "\n".join(shown())
+    assert " canary, A at 5 %: " in told
+    assert " bake, A at 100 %: A serves everybody" in told
+    assert " stable, A at 100 %: A kept its lines" in told
+
+
 async def test_for_machines_each_entry_is_an_object_with_its_rollout_and_its_time(
     world: World, shown: Shown
 ) -> None:

@@ -127,6 +127,21 @@ def test_each_ending_counts_as_what_it_is(
     assert counts(fold).get("faults") == expected
 
 
+def test_a_request_that_was_replayed_counts_on_each_resident_by_itself(fold: EvidenceFold) -> None:
+    lost = RequestFinished(outcome=Outcome.REPLAYED, faulted=True)
+    replay = {"resident": "b", "version": "v1"}
+    fold.take([entry(HARD, **replay), entry(lost), entry(FAULTED, **replay)])
+    assert counts(fold) == {"faults": (1, 1.0)}
+    assert [(n.n, n.events) for n in fold.baseline() if n.n] == [(1, 1.0)]
+
+
+def test_what_a_left_unended_takes_no_crossing_out_of_b(fold: EvidenceFold) -> None:
+    replay = {"resident": "b", "version": "v1"}
+    fold.take([entry(crossed(0.25)), entry(crossed(0.25), **replay), entry(OK, **replay)])
+    on_b = {n.line: (n.n, n.events) for n in fold.baseline() if n.n}
+    assert on_b["first_packet"] == counts(fold)["first_packet"] == (1, 1.0)
+
+
 def test_a_copys_ending_is_evidence_like_any_other(fold: EvidenceFold) -> None:
     fold.take([entry(FAULTED, mirror=True)])
     assert counts(fold) == {"faults": (1, 1.0)}

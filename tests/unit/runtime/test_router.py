@@ -149,6 +149,43 @@ def test_nothing_blocks_a_move_to_the_stable_resident() -> None:
     assert router.weight("a") == 0
 
 
+def swapped(epoch: int, **more: object) -> Route:
+    return a_route(epoch, 0, stable="a", canary="b", **more)
+
+
+@pytest.mark.parametrize(
+    ("held", "route", "retreats"),
+    [
+        ([a_route(1, 50)], a_route(2), True),
+        ([a_route(1, 50)], a_route(1, 50), False),
+        ([a_route(1, 50)], a_route(2, 25), False),
+        ([a_route(1, 50)], a_route(2, mirror_weight=10), False),
+        ([a_route(1, 50)], swapped(2), False),
+        ([a_route(1, mirror_weight=10)], swapped(2), False),
+        ([a_route(1, 50), swapped(2)], swapped(2, lease_s=3.0), True),
+        ([a_route(1, 50), swapped(2)], a_route(3), True),
+        ([a_route(1, 50), swapped(2)], a_route(3, 5), False),
+        ([a_route(1, canary=None)], swapped(2), False),
+    ],
+)
+def test_a_retreat_gives_nothing_to_a_resident_that_is_on_trial(
+    held: list[Route], route: Route, retreats: bool
+) -> None:
+    router = a_router()
+    for each in held:
+        take(router, each)
+    assert router.retreats(route) is retreats
+
+
+def test_a_promotion_is_no_retreat_where_the_lease_of_the_canary_has_run_out() -> None:
+    clock = Clock()
+    router = a_router(clock)
+    take(router, a_route(1, 50))
+    clock.now += 60.0
+    router.drop_canary()
+    assert not router.retreats(swapped(2))
+
+
 @pytest.mark.parametrize(
     ("route", "words"),
     [
@@ -277,10 +314,16 @@ class RouterMachine(RuleBasedStateMachine):
         route = a_route(
             epoch, weight, leader_epoch=leader, stable=stable, canary=canary, lease_s=lease_s
         )
+        held, retreats = self.router.route, self.router.retreats(route)
+        before = self.router.weight("a"), self.router.weight("b")
         try:
             take(self.router, route, self.ready)
         except OrderRefused:
             return
+        after = self.router.weight("a"), self.router.weight("b")
+        on_trial = "ab".index(held.canary) if held.canary_weight and held.canary else None
+        if retreats and on_trial is not None:
+            assert after[on_trial] <= before[on_trial]
         assert leader >= self.leader
         assert epoch >= self.epoch
         assert not weight or self.ready == BOTH
