@@ -59,7 +59,7 @@ def _tell(console: Console, plan: RolloutPlan, detectable: Detectable | None) ->
 
 def _smallest(plan: RolloutPlan, detectable: Detectable | None) -> str:
     if detectable is None:
-        return "no traffic was seen yet: what a bake can detect is unknown"
+        return "no traffic was seen lately: what a bake can detect is unknown"
     effects = (
         ("a fault rate of {:.1%}", detectable.fault_rate),
         (_past(plan, FIRST_PACKET), detectable.first_packet_exceedance),

@@ -6,6 +6,7 @@ from monitors.contract import Evidence, Level, RequestFinished
 from monitors.labels import Outcome, Phase
 from rollout.store import ACTOR, EVIDENCE_KIND
 from rollout.traffic import Traffic
+from tests.support.sim_dataplane import Clock
 from tests.unit.rollout.world import World
 
 
@@ -39,7 +40,7 @@ async def test_saved_evidence_of_another_form_is_gathered_anew(world: World) -> 
 
 
 def test_traffic_is_that_of_the_last_minute_without_copies_and_operators_own() -> None:
-    traffic = Traffic(30.0)
+    traffic = Traffic(30.0, Clock())
     assert traffic.per_second() is None
     for second, kind in product(range(200), ("own", "mirror", "operator")):
         finished = RequestFinished(outcome=Outcome.OK, faulted=False)
