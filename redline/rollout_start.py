@@ -64,13 +64,13 @@ def _tell(console: Console, plan: RolloutPlan, detectable: Detectable | None) ->
     if plan.audience.words:
         console.print(f"its audience: {plan.audience.words}")
     console.print(_smallest(plan, detectable))
-    if plan.audience.clients.allow is not None:
-        console.print("  of all that, only what the allowed clients ask")
 
 
 def _smallest(plan: RolloutPlan, detectable: Detectable | None) -> str:
+    if plan.audience.clients.allow is not None:
+        return "how much the allowed clients ask is not known, nor what a bake can detect"
     if detectable is None:
-        return "no traffic was seen yet: what a bake can detect is unknown"
+        return "no traffic was seen lately: what a bake can detect is unknown"
     effects = (
         ("a fault rate of {:.1%}", detectable.fault_rate),
         (_past(plan, FIRST_PACKET), detectable.first_packet_exceedance),

@@ -7,7 +7,16 @@ that says rather too much than too little.
 
 import math
 
-from monitors.contract import Admission, Count, Name, Observed, Shed, Wire
+from monitors.contract import (
+    ALL_CLASSES,
+    Admission,
+    Count,
+    Name,
+    Observed,
+    ResidentStatus,
+    Shed,
+    Wire,
+)
 from rollout.plan import RolloutPlan
 from rollout.traffic import Served
 
@@ -73,6 +82,11 @@ def capacity(plan: RolloutPlan, observed: Observed | None, served: Served) -> Ca
         served=served.one,
         all=served.all,
         limit=plan.stable_limit,
-        turns_away=seen is not None
-        and (seen.level.shed is Shed.ON or seen.level.admission is Admission.LIMITED),
+        turns_away=seen is not None and _turns_away(seen),
     )
+
+
+def _turns_away(stable: ResidentStatus) -> bool:
+    """Whether it does so to any class of sessions."""
+    levels = [stable.level_of(each) for each in ALL_CLASSES]
+    return any(one.shed is Shed.ON or one.admission is Admission.LIMITED for one in levels)

@@ -108,14 +108,12 @@ class RolloutController:
         observed = self._observed
         if observed is None:
             raise CommandRefused("the data plane has not been seen yet")
-        commands.start(self._state, plan, observed)  # refuses before anything is ordered
-        try:
-            self._observed = await self._preparation.load(plan) or observed
-        except Refused as err:
-            raise CommandRefused(str(err)) from err
         self._enter(commands.start(self._state, plan, observed), actor, urgent=False)
         self._reading.rehearsal = None
-        return await self._commanded()
+        status = await self._commanded()  # orders A's model, if it has one to load
+        if status.phase is Phase.IDLE:
+            raise CommandRefused("; ".join(status.reasons))
+        return status
 
     async def promote(self, actor: str) -> RolloutStatus:
         """Give A its next share before the time for it, on evidence."""

@@ -3,14 +3,13 @@
 import logging
 from uuid import uuid4
 
-from monitors.contract import Observed
 from monitors.labels import Phase
 from monitors.preparing import LoadOrder
 from monitors.redlines import RolloutLines
 from rollout import phases
 from rollout.dataplane import DataPlane, DataPlaneError, Refused
 from rollout.ledger import Ledger
-from rollout.plan import RolloutPlan
+from rollout.plan import ModelToLoad, RolloutPlan
 from rollout.reading import Reading
 from rollout.state import Decision, RolloutState, Signals
 
@@ -34,27 +33,21 @@ class Preparation:
         if plan is None or state.phase is not Phase.PREPARE or state.frozen:
             return None
         if plan.model is not None and signals.seen and signals.loading is None:
-            return await self._load_again(plan)
+            return await self._load(plan, plan.model)
         await self._prove_alarm(plan, state, signals)
         return None
 
-    async def load(self, plan: RolloutPlan) -> Observed | None:
-        """Have the plan's model loaded, where it has one. Raises `DataPlaneError`."""
-        if plan.model is None:
-            return None
+    async def _load(self, plan: RolloutPlan, model: ModelToLoad) -> Decision | None:
+        """At the start, and again where the order was lost or the data plane started anew."""
         order = LoadOrder(
             leader_epoch=self._ledger.leader_epoch,
-            load=plan.model.load,
-            checkpoint=plan.model.checkpoint,
+            load=model.load,
+            checkpoint=model.checkpoint,
             version=plan.version,
-            hurry=plan.model.hurry,
+            hurry=model.hurry,
         )
-        return await self._plane.load(plan.canary, order)
-
-    async def _load_again(self, plan: RolloutPlan) -> Decision | None:
-        """The data plane started anew, or never heard of it."""
         try:
-            await self.load(plan)
+            await self._plane.load(plan.canary, order)
         except Refused as err:
             return phases.refused(str(err))
         except DataPlaneError as err:

@@ -50,6 +50,9 @@ def proposed(lines: RedLines, observed: Observed, wishes: Wishes) -> RolloutPlan
 
 
 def detectable_at(plan: RolloutPlan, requests_per_s: float | None) -> Detectable | None:
-    """What `plan` can detect at this traffic; None: no traffic has been seen."""
+    """What `plan` can detect at this traffic; None: no traffic has been seen, or it is of allowed
+    clients alone, of whose share of the traffic nothing is known."""
+    if requests_per_s is None or plan.audience.clients.allow is not None:
+        return None
     # Two digits are enough for people, and let a costly answer be kept.
-    return None if requests_per_s is None else detectable(plan, float(f"{requests_per_s:.2g}"))
+    return detectable(plan, float(f"{requests_per_s:.2g}"))

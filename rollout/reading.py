@@ -20,7 +20,7 @@ class Reading:
 
     def __init__(self, found: Recovered, share_s: float, clock: Callable[[], float]) -> None:
         self.cursor, self.fold = found.cursor, found.fold
-        self.traffic = Traffic(share_s)
+        self.traffic = Traffic(share_s, clock)
         self.rehearsal: Rehearsal | None = None  # the newest, while the rollout prepares
         self.alarm_lack = "a rehearsed breach has not come back yet"
         self._clock = clock

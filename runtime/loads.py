@@ -36,10 +36,12 @@ class ModelRefused(ValueError):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """A line of the check: how many of the weights' bytes it has read."""
+    """A line of the check: how many of the weights' bytes it has read, or at its end their digest,
+    as `Ready` gives it."""
 
-    read: int
-    of: int
+    read: int = 0
+    of: int = 0
+    digest: str | None = None
 
 
 class Loads:
@@ -123,9 +125,9 @@ class Loads:
     # ------------------------------------------------------------ the work
     async def _load(self, spec: ResidentSpec, load: str) -> None:
         try:
-            await self._check(spec)
+            digest = await self._check(spec)
             self._require_idle(spec.name)
-            await self._swap(spec, load)
+            await self._swap(spec, load, digest)
         except (ModelRefused, OrderRefused, ResidentError, OSError) as err:
             log.warning("the model is refused: %s", err, extra={"resident": spec.name})
             self._tell(spec.name, LoadStage.REFUSED, str(err))
@@ -140,8 +142,11 @@ class Loads:
             self._newest[name], stage=stage, detail=detail, read=None
         )
 
-    async def _check(self, spec: ResidentSpec) -> None:
-        """Configuration, files, digest and memory, as the engine would. Raises `ModelRefused`."""
+    async def _check(self, spec: ResidentSpec) -> str:
+        """Configuration, files, digest and memory, as the engine would; the weights' digest.
+
+        Raises `ModelRefused`.
+        """
         process = await asyncio.create_subprocess_exec(
             *command(self._plane.worker, spec, self._plane.lines_file, "", 0),
             *(("--check", "--throttled") if spec.name in self._plane.throttled else ("--check",)),
@@ -153,7 +158,9 @@ class Loads:
             start_new_session=True,
         )
         try:
-            words, _ = await asyncio.gather(_last_line(process), self._follow(spec.name, process))
+            words, digest = await asyncio.gather(
+                _last_line(process), self._follow(spec.name, process)
+            )
             code = await process.wait()
         finally:
             with suppress(ProcessLookupError):
@@ -163,15 +170,22 @@ class Loads:
             raise ModelRefused(words)
         if code:
             raise ModelRefused(f"{spec.checkpoint}: its check ended with code {code}: {words}")
+        if digest is None:
+            raise ModelRefused(f"{spec.checkpoint}: its check did not say its digest: {words}")
+        return digest
 
-    async def _follow(self, name: Name, process: asyncio.subprocess.Process) -> None:
-        """Show how much the check has read."""
+    async def _follow(self, name: Name, process: asyncio.subprocess.Process) -> str | None:
+        """Show how much the check has read; the digest that it says, if it does."""
         if process.stdout is None:
-            return
+            return None
+        digest: str | None = None
         async for line in process.stdout:
             seen = msgspec.json.decode(line, type=Read)
-            share = seen.read / seen.of if seen.of else None
-            self._newest[name] = msgspec.structs.replace(self._newest[name], read=share)
+            digest = seen.digest or digest
+            if seen.of:
+                share = seen.read / seen.of
+                self._newest[name] = msgspec.structs.replace(self._newest[name], read=share)
+        return digest
 
     def _host_bytes(self, name: Name) -> int:
         """Memory of its own that the present engine gives back."""
@@ -188,10 +202,9 @@ class Loads:
         snapshot = self._plane.snapshots.get(name)
         return 0 if snapshot is None else snapshot.device_bytes or 0
 
-    async def _swap(self, spec: ResidentSpec, load: str) -> None:
-        """End the old engine and start the new one; where that does not come up, the old again.
-
-        Raises `ModelRefused`.
+    async def _swap(self, spec: ResidentSpec, load: str, digest: str) -> None:
+        """End the old engine and start the new one; the old again where that does not come up, is
+        another one than was checked, or cannot be noted on disk. Raises `ModelRefused`.
         """
         plane, name = self._plane, spec.name
         old = plane.specs[name]
@@ -200,18 +213,28 @@ class Loads:
             await self._raise_epoch(name)
             await plane.verdicts.settled(name)
             self._tell(name, LoadStage.STARTING)
-            plane.respec(name, spec)
             try:
-                await plane.supervisors[name].restart()
-            except ResidentError as err:
+                await self._come_up(spec, digest)
+                await asyncio.to_thread(plane.models.store, spec, load)
+            except (ModelRefused, ResidentError, OSError) as err:
                 plane.respec(name, old)
                 with suppress(ResidentError):  # its supervisor goes on trying, and says so
-                    await plane.supervisors[name].restart()
+                    await plane.supervisors[name].restart(even_loading=True)
                 raise ModelRefused(f"{err}; {name!r} is {old.version} again") from err
-            await asyncio.to_thread(plane.models.store, spec, load)
             self._tell(name, LoadStage.LOADED)
         finally:
             plane.withheld.discard(name)
+
+    async def _come_up(self, spec: ResidentSpec, digest: str) -> None:
+        """Raises `ResidentError`, and `ModelRefused` for other weights than were checked."""
+        self._plane.respec(spec.name, spec)
+        # A present life that still loads was begun with the old model: it is not to be waited for.
+        ready = await self._plane.supervisors[spec.name].restart(even_loading=True)
+        if ready.weights_digest != digest:
+            raise ModelRefused(
+                f"{spec.checkpoint}: its weights are others than those that were checked "
+                f"({ready.weights_digest}, not {digest})"
+            )
 
 
 async def _last_line(process: asyncio.subprocess.Process) -> str:

@@ -58,6 +58,11 @@ class ModelsFile:
             file.flush()
             os.fsync(file.fileno())
         part.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
         self.loaded = loaded
 
     def _read(self) -> dict[Name, Loaded]:

@@ -86,13 +86,15 @@ class Supervisor:
         """Begin to keep the engine running."""
         self._task = asyncio.create_task(self._keep_alive(), name=f"supervisor {self.name}")
 
-    async def restart(self) -> Ready:
+    async def restart(self, *, even_loading: bool = False) -> Ready:
         """End the engine and wait until a new one can serve: the flush that always works.
 
         One that is loading already is waited for: killed at each repeat of an order, a model
-        that loads slowly would never come back. Raises `NotReady` where it does not come back.
+        that loads slowly would never come back. With `even_loading` it is ended as well, since
+        what it loads is no longer wanted. Raises `NotReady` where it does not come back.
         """
-        old = None if self.state is ResidentState.LOADING else self._life
+        waited_for = self.state is ResidentState.LOADING and not even_loading
+        old = None if waited_for else self._life
         self._hurry.set()
         if old is not None:
             await old.kill()

@@ -179,8 +179,8 @@ def _at_its_priority(asked: argparse.Namespace, work: Callable[[], T]) -> T:
 
 
 def _check(asked: argparse.Namespace) -> None:
-    """Say on standard output how far it is. Ends the process in `_refuse` where the checkpoint
-    could not be served here; nothing of it is loaded."""
+    """Say on standard output how far it is, and the weights' digest last. Ends the process in
+    `_refuse` where the checkpoint could not be served here; nothing of it is loaded."""
     from runtime.kv.calibration import CalibrationError, load_policy
     from runtime.model import checkpoint, requirements, weights
 
@@ -198,6 +198,8 @@ def _check(asked: argparse.Namespace) -> None:
         layers = found.config.thinker_config.text_config.num_hidden_layers
         talker_reads = found.config.talker_config.accept_hidden_layer
         load_policy(asked.checkpoint, found.digest, layers, talker_reads, settings.lines.entropy)
+        sys.stdout.write(f'{{"digest": "{found.digest}"}}\n')
+        sys.stdout.flush()
     except (checkpoint.CheckpointError, CalibrationError) as err:
         _refuse(str(err))
 

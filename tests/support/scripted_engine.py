@@ -348,7 +348,10 @@ def end_with_gateway() -> None:
 
 def refuse_by_order(arguments: argparse.Namespace) -> None:
     """A checkpoint with a file `refused` does not pass the check, one with `late` does not start;
-    `slow` takes a second to be checked."""
+    `slow` takes a second to be checked, `held` starts once that file is gone, and `other` has other
+    weights when it is checked than when it starts."""
+    while not arguments.check and (arguments.checkpoint / "held").exists():
+        time.sleep(0.01)
     if not (arguments.check or (arguments.checkpoint / "late").exists()):
         return
     if (arguments.checkpoint / "slow").exists():
@@ -359,6 +362,8 @@ def refuse_by_order(arguments: argparse.Namespace) -> None:
             sys.stderr.write(f"{arguments.checkpoint}: is {name}\n")
             sys.exit(REFUSED_EXIT)
     if arguments.check:
+        changed = "-as-it-was" if (arguments.checkpoint / "other").exists() else ""
+        print(f'{{"digest": "digest-of-{arguments.version}{changed}"}}', flush=True)
         sys.exit(0)
 
 

@@ -1,5 +1,8 @@
 """A new model for a resident that serves nobody: checked first, swapped in, or refused in words."""
 
+import errno
+import os
+import signal
 from pathlib import Path
 
 import httpx
@@ -97,6 +100,54 @@ async def test_a_model_that_does_not_come_up_gives_its_place_back(
     loading = await loaded(fresh, a_model(tmp_path, "v3", "late"))
     assert loading.stage is LoadStage.REFUSED
     assert "v3: is late; 'a' is v2 again" in loading.detail
+    await until(lambda: fresh.plane.is_ready(A))
+    after = await fresh.status(A)
+    assert (after["version"], after["weights_digest"]) == ("v2", "digest-of-v2")
+
+
+@pytest.mark.parametrize("mark", ["held", "late"])
+async def test_an_engine_that_is_no_longer_there_is_never_taken_for_the_new_model(
+    fresh: Gateway, tmp_path: Path, mark: str
+) -> None:
+    """It loads the old weights, or dies again and again of them, when the new ones are ordered."""
+    supervisor = fresh.plane.supervisors[A]
+    (tmp_path / "v2" / mark).touch()
+    assert supervisor.pid is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    await until(lambda: supervisor.state is ResidentState.DEAD)
+    if mark == "held":
+        await until(lambda: supervisor.state is ResidentState.LOADING and supervisor.pid)
+    assert (await order(fresh, A, a_model(tmp_path, "v3"))).status_code == 200
+    await until(lambda: newest(fresh).stage is not LoadStage.CHECKING)
+    (tmp_path / "v2" / mark).unlink()
+    await until(lambda: newest(fresh).stage in ENDED)
+    assert newest(fresh).stage is LoadStage.LOADED
+    after = await fresh.status(A)
+    assert (after["version"], after["weights_digest"]) == ("v3", "digest-of-v3")
+
+
+async def test_weights_that_are_not_those_that_were_checked_are_refused(
+    fresh: Gateway, tmp_path: Path
+) -> None:
+    loading = await loaded(fresh, a_model(tmp_path, "v3", "other"))
+    assert loading.stage is LoadStage.REFUSED
+    assert "its weights are others than those that were checked" in loading.detail
+    await until(lambda: fresh.plane.is_ready(A))
+    assert (await fresh.status(A))["weights_digest"] == "digest-of-v2"
+
+
+async def test_a_model_that_cannot_be_noted_gives_its_place_back(
+    fresh: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a data plane that starts again would serve another one than it says."""
+
+    def store(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fresh.plane.models, "store", store)
+    loading = await loaded(fresh, a_model(tmp_path, "v3"))
+    assert loading.stage is LoadStage.REFUSED
+    assert "No space left on device; 'a' is v2 again" in loading.detail
     await until(lambda: fresh.plane.is_ready(A))
     after = await fresh.status(A)
     assert (after["version"], after["weights_digest"]) == ("v2", "digest-of-v2")

@@ -10,6 +10,7 @@ import torch
 from monitors.redlines import RedLines
 from runtime.engine import worker
 from runtime.loads import Read
+from runtime.model import weights
 from runtime.residents.refusal import REFUSED_EXIT
 
 
@@ -112,7 +113,9 @@ def test_a_check_tells_how_far_it_is_and_loads_nothing(
 
     monkeypatch.setattr("runtime.model.checkpoint._load_model", load)
     checked(tiny_checkpoint, tmp_path / "lines")
-    seen = [msgspec.json.decode(line, type=Read) for line in capsys.readouterr().out.splitlines()]
+    told = [msgspec.json.decode(line, type=Read) for line in capsys.readouterr().out.splitlines()]
+    *seen, last = told
+    assert last == Read(digest=weights.digest(weights.find(tiny_checkpoint)))
     assert seen[-1].read == seen[-1].of
     assert seen == sorted(seen, key=lambda each: each.read)
 

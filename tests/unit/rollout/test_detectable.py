@@ -1,11 +1,15 @@
 """Whether the sensitivity that is promised before a rollout is true."""
 
+import msgspec
 import numpy as np
 import pytest
 
+from monitors.client_key import CanaryClients, digest_of
 from monitors.redlines import RedLines
+from rollout.audience import Audience
 from rollout.detectable import clean_requests_to_pass, detectable, requests_to_call
 from rollout.plan import make_plan
+from rollout.proposal import detectable_at
 from rollout.sequential import LineTest, Verdict
 from tests.unit.rollout.test_sequential import stop_times
 
@@ -27,6 +31,17 @@ def test_less_traffic_detects_less_and_none_detects_nothing() -> None:
     assert rates[2] is not None
     assert 0.005 < rates[0] < rates[1] < rates[2]
     assert detectable(PLAN, 0.001).fault_rate is None
+
+
+def test_what_the_allowed_clients_ask_is_unknown_and_so_is_what_it_would_show() -> None:
+    assert detectable_at(PLAN, 333.0) == detectable(PLAN, 330.0)
+    assert detectable_at(PLAN, None) is None
+    for clients, known in (
+        (CanaryClients(allow=(digest_of("ada"),)), False),
+        (CanaryClients(deny=(digest_of("bob"),)), True),
+    ):
+        plan = msgspec.structs.replace(PLAN, audience=Audience(clients=clients))
+        assert (detectable_at(plan, 333.0) is not None) is known
 
 
 def test_clean_requests_to_pass_is_exact() -> None:

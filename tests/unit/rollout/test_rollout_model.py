@@ -56,6 +56,7 @@ class AnyRollout(RuleBasedStateMachine):
         self.share = 0
         self.epochs = (0, 0, 0)
         self.barred: set[str] = set()
+        self.known_load = ""
         self.world = World(self.journal, QUICK, witness=self.hears)
 
     def hears(self, status: RolloutStatus) -> None:
@@ -304,6 +305,14 @@ class AnyRollout(RuleBasedStateMachine):
             assert status.phase is Phase.PREPARE or (
                 loading is not None and loading.stage is LoadStage.LOADED
             )
+
+    @invariant()
+    def nothing_is_loaded_that_the_journal_does_not_know(self) -> None:
+        loading = self.world.plane.residents["a"].loading
+        if loading is not None and loading.load != self.known_load:
+            self.known_load = loading.load
+            entries = self.journal.read()
+            assert any(loading.load.encode() in bytes(entry.body) for entry in entries)
 
     @invariant()
     def a_controller_that_sees_lets_no_canary_serve_without_b(self) -> None:

@@ -2,11 +2,12 @@
 
 import pytest
 
+from monitors.journal import JournalUnwritable
 from monitors.labels import Phase
 from monitors.preparing import LoadStage
 from rollout.commands import CommandRefused
 from rollout.proposal import Wishes
-from tests.unit.rollout.world import World
+from tests.unit.rollout.world import Killed, World
 
 MODEL = "/models/v3"
 
@@ -50,6 +51,8 @@ async def test_a_path_that_the_data_plane_refuses_starts_nothing(world: World) -
     with pytest.raises(CommandRefused, match="/models/v3: no such folder"):
         await begin(world)
     assert world.status.phase is Phase.IDLE
+    world.crash()
+    assert world.status.phase is Phase.IDLE, "that it was refused is in the journal, too"
 
 
 async def test_a_model_that_is_refused_later_ends_the_rollout_in_words(world: World) -> None:
@@ -93,13 +96,40 @@ async def test_the_order_is_given_again_to_a_data_plane_that_forgot_it(world: Wo
     assert "is gone" in world.status.reasons[0]
 
 
-async def test_a_lost_answer_to_the_order_is_no_rollout(world: World) -> None:
+@pytest.mark.parametrize("lost", ["lose_orders", "lose_acks"])
+async def test_a_lost_order_or_answer_is_made_good_for(world: World, lost: str) -> None:
     await world.controller.tick()
     plan, _ = await world.controller.propose(Wishes(model=MODEL))
-    world.plane.lose_acks = 1
-    with pytest.raises(Exception, match="the answer was lost"):
-        await world.controller.start(plan, "ann")
+    setattr(world.plane, lost, 1)
+    status = await world.controller.start(plan, "ann")
+    assert status.phase is Phase.PREPARE
+    await world.step()
+    assert world.plane.orders.count("load") == 1
+    world.plane.end_load("a")
+    for _ in range(3):
+        await world.step()
+    assert world.status.phase is Phase.WARMUP
+
+
+async def test_nothing_is_loaded_that_is_not_in_the_journal(world: World) -> None:
+    world.journal.writable = False
+    with pytest.raises(JournalUnwritable):
+        await begin(world)
+    assert "load" not in world.plane.orders
     assert world.status.phase is Phase.IDLE
+
+
+async def test_a_control_plane_that_dies_before_its_order_leaves_a_rollout_that_goes_on(
+    world: World,
+) -> None:
+    world.journal.kill_after = 1
+    with pytest.raises(Killed):
+        await begin(world)
+    assert "load" not in world.plane.orders
+    world.crash()
+    await world.step()
+    assert world.plane.orders.count("load") == 1
+    assert world.status.phase is Phase.PREPARE
 
 
 async def test_a_freeze_orders_no_load(world: World) -> None:

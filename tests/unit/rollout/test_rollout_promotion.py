@@ -114,6 +114,16 @@ async def test_a_b_that_turns_work_away_proves_nothing(world: World, level: Leve
     assert "sheds or refuses" in world.status.capacity.words
 
 
+async def test_a_lull_is_no_proof(world: World) -> None:
+    await to_weight(world, 50)
+    world.stable_requests, world.plane.busy_share = 0, 0.0
+    await world.step(70.0)
+    assert world.status.capacity is not None
+    assert not world.status.capacity.proved
+    assert "of 'b' too little is known" in world.status.capacity.words
+    assert world.status.requests_per_s is None, "nor is it today's traffic"
+
+
 async def test_a_canary_of_everybody_needs_the_proof_before_it_begins(world: World) -> None:
     await world.controller.tick()
     plan, _ = await world.controller.propose(Wishes(weight=100))

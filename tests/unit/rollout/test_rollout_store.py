@@ -9,6 +9,7 @@ from monitors.evidence import Cursor
 from monitors.labels import Outcome, Phase
 from rollout.store import EVIDENCE, STATE_KIND, SavedEvidence, StateUnreadable
 from rollout.traffic import Traffic
+from tests.support.sim_dataplane import Clock
 from tests.unit.rollout.world import Killed, World
 
 
@@ -130,7 +131,7 @@ def test_a_state_of_another_form_is_no_beginning_from_nothing(world: World) -> N
 
 
 def test_traffic_is_that_of_the_last_minute_without_copies_and_operators_own() -> None:
-    traffic = Traffic(30.0)
+    traffic = Traffic(30.0, Clock())
     assert traffic.per_second() is None
     for second, kind in product(range(200), ("own", "mirror", "operator")):
         finished = RequestFinished(outcome=Outcome.OK, faulted=False)

@@ -1,5 +1,7 @@
 """Which models a data plane serves after a restart."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,17 @@ def test_what_was_loaded_is_served_again(tmp_path: Path) -> None:
     models = ModelsFile(tmp_path)
     assert models.specs(GIVEN) == {"a": NEW, "b": GIVEN[1]}
     assert models.loaded["a"].load == "l1"
+
+
+def test_what_is_stored_is_on_the_disk_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []  # whether each was a folder
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(stat.S_ISDIR(os.fstat(file).st_mode))
+    )
+    stored(tmp_path)
+    assert synced == [False, True]
 
 
 @pytest.mark.parametrize("update", [{"pool_mb": 99.0}, {"checkpoint": Path("/m/other")}])

@@ -40,7 +40,11 @@ class FakeLife:
         self.pid = number
 
     async def load(self) -> Ready:
-        await self.held_up.wait()
+        held_up = asyncio.ensure_future(self.held_up.wait())
+        await asyncio.wait({held_up, self.lost}, return_when=asyncio.FIRST_COMPLETED)
+        held_up.cancel()
+        if self.lost.done():
+            raise ResidentError(self.lost.result())
         if self.refuses:
             raise ResidentRefused("the weights are damaged")
         if not self.loads:
@@ -168,6 +172,17 @@ async def test_a_restart_of_an_engine_that_loads_waits_for_it_instead_of_killing
         scene.lives[1].held_up.set()
         async with asyncio.timeout(5):
             assert [(await restart).pool_epoch for restart in restarts] == [2, 2]
+
+
+async def test_a_restart_with_another_model_ends_an_engine_that_loads_the_former_one() -> None:
+    async with a_scene() as scene:
+        await scene.until(ResidentState.READY, lives=1)
+        scene.slow = True
+        scene.lives[0].die()
+        await scene.until(ResidentState.LOADING, lives=2)
+        scene.slow = False
+        ready = await asyncio.wait_for(scene.supervisor.restart(even_loading=True), 5)
+        assert (ready.pool_epoch, scene.lives[1].killed > 0) == (3, True)
 
 
 async def test_an_engine_that_cannot_even_be_begun_is_tried_again(
