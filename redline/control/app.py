@@ -31,7 +31,7 @@ from redline.control.settings import ControlSettings
 from redline.control.stories import story
 from rollout.commands import CommandRefused
 from rollout.controller import RolloutController
-from rollout.dataplane import DataPlaneError
+from rollout.dataplane import DataPlaneError, Invalid
 from rollout.detectable import Detectable
 from rollout.plan import PlanError, RolloutPlan
 from rollout.proposal import Wishes
@@ -286,10 +286,12 @@ def _leader(plane: ControlPlane) -> tuple[LadderKeeper, RolloutController]:
 
 
 async def _asked(action: Awaitable[T]) -> T:
-    """The action's outcome, its refusals as HTTP."""
+    """The action's outcome, its refusals as HTTP. 422: it is the model that is refused."""
     try:
         return await action
-    except (CommandRefused, PlanError, OverrideError) as err:
+    except CommandRefused as err:
+        raise Refuse(422 if isinstance(err.__cause__, Invalid) else 409, str(err)) from err
+    except (PlanError, OverrideError) as err:
         raise Refuse(409, str(err)) from err
     except DataPlaneError as err:
         raise Refuse(502, f"the data plane: {err}") from err

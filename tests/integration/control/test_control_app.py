@@ -28,8 +28,13 @@ AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Office:
-    return Office(tmp_path, SimDataPlane(time.monotonic))  # pyright: ignore[reportArgumentType]
+def dataplane() -> SimDataPlane:
+    return SimDataPlane(time.monotonic)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture
+def office(tmp_path: Path, dataplane: SimDataPlane) -> Office:
+    return Office(tmp_path, dataplane)
 
 
 @pytest.fixture
@@ -141,6 +146,19 @@ async def test_a_freeze_stops_the_rollout_though_the_ladder_waits_for_the_disk(
             assert office.plane.keeper.mode is Mode.FROZEN
             assert not freeze.done()
         assert (await freeze).status_code == 200
+
+
+async def test_a_start_says_apart_whether_the_model_or_the_rollout_is_refused(
+    client: httpx.AsyncClient, office: Office, dataplane: SimDataPlane
+) -> None:
+    async with in_office(office):
+        dataplane.refuses_models = "no such folder"
+        refused = await order(client, "/api/rollout/start", model="/models/v3")
+        assert (refused.status_code, "no such folder" in refused.text) == (422, True)
+        dataplane.refuses_models = ""
+        assert (await order(client, "/api/rollout/start", model="/models/v3")).status_code == 200
+        another = await order(client, "/api/rollout/start", model="/models/v3")
+        assert (another.status_code, "a rollout is in" in another.text) == (409, True)
 
 
 async def test_a_dry_run_is_ended_by_an_unfreeze(client: httpx.AsyncClient, office: Office) -> None:
