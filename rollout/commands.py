@@ -64,6 +64,8 @@ def promote(state: RolloutState, signals: Signals, numbers: tuple[Numbers, ...])
         raise CommandRefused(f"only a canary with traffic can be promoted; this is {state.phase}")
     if not (signals.fresh and signals.canary_ready):
         raise CommandRefused("the evidence log does not answer, or A is not ready")
+    if state.judged_from is None:
+        raise CommandRefused("A warms up, judged on faults alone: resume, and wait for the lines")
     if signals.judgement.verdict is not Verdict.PASS:
         lacking = "; ".join(in_words(n) for n in numbers if n.verdict is not Verdict.PASS)
         raise CommandRefused(f"not enough evidence of health yet: {lacking}")

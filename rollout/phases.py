@@ -12,6 +12,8 @@ from rollout.rollback import Progress, RollbackOrder
 from rollout.sequential import Numbers, Verdict
 from rollout.state import AS_CANARY, Decision, RolloutState, Signals, hold, stay
 
+_JUDGED = frozenset({Phase.CANARY, Phase.PROMOTING, Phase.BAKE})  # on every line
+
 
 def decide(state: RolloutState, signals: Signals, phase_s: float) -> Decision:
     """The next move, `phase_s` seconds after the last one. A breach goes before everything."""
@@ -57,7 +59,7 @@ def apply(
     )
     if decision.phase is Phase.ROLLING_BACK:
         return msgspec.structs.replace(moved, order=_order(moved, decision, next_epoch, actor))
-    ends_warmup = decision.phase is Phase.CANARY and state.judged_from is None
+    ends_warmup = decision.phase in _JUDGED and state.judged_from is None
     if moved.route is None or (moved.route == state.route and not ends_warmup):
         return moved
     return msgspec.structs.replace(

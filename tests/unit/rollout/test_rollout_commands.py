@@ -7,6 +7,7 @@ from monitors.labels import Phase
 from rollout.commands import CommandRefused
 from rollout.plan import Cause
 from rollout.proposal import Wishes
+from rollout.sequential import Verdict
 from tests.unit.rollout.world import World
 
 
@@ -41,6 +42,18 @@ async def test_promotion_by_hand_cuts_time_short_but_not_evidence(world: World) 
     await world.controller.promote("ann")
     assert world.plane.route.stable == "a"
     assert world.status.phase is Phase.BAKE
+
+
+async def test_a_hold_in_the_warm_up_is_no_way_round_the_lines(world: World) -> None:
+    """There A is judged on faults alone: its slow answers would never have counted."""
+    await world.warm_up()
+    await world.controller.hold("ann")
+    world.late(400)
+    await world.step()
+    assert world.status.verdict is Verdict.INCONCLUSIVE
+    with pytest.raises(CommandRefused, match="warms up"):
+        await world.controller.promote("ann")
+    assert world.plane.canary_weight == 5
 
 
 async def test_a_rollback_by_hand_works_in_every_phase_from_warm_up_to_stable(

@@ -100,13 +100,17 @@ class AnyRollout(RuleBasedStateMachine):
         with suppress(CommandRefused, JournalUnwritable, DataPlaneError):
             self.loop.run_until_complete(work)
 
-    @initialize(weight=st.sampled_from([5, 5, 60, 100]), far=st.sampled_from(["", "25", "all"]))
+    @initialize(
+        weight=st.sampled_from([5, 5, 60, 100]), far=st.sampled_from(["", "warm-up", "25", "all"])
+    )
     def begin(self, weight: int, far: str) -> None:
         world = self.world
         world.good(30, "b")
         self.do(world.controller.poll(0.0))
         if not far:
             self.do(world.start(weight))
+        elif far == "warm-up":
+            self.do(world.warm_up(weight))
         else:
             self.do(world.promote(until=Phase.BAKE if far == "all" else Phase.PROMOTING))
             world.stable_requests = 0
@@ -165,6 +169,17 @@ class AnyRollout(RuleBasedStateMachine):
     def command(self, verb: str) -> None:
         reason = ("looks odd",) if verb == "rollback" else ()
         self.do(getattr(self.world.controller, verb)("ann", *reason))
+
+    @rule()
+    def hold_the_warm_up_and_promote(self) -> None:
+        """A hold there must not be a way round the lines that are not judged yet."""
+        if self.world.status.phase is not Phase.WARMUP:
+            return
+        self.command("hold")
+        self.world.good(60)
+        self.do(self.world.controller.poll(0.0))
+        self.command("promote")
+        assert self.world.status.phase is not Phase.PROMOTING
 
     @rule(times=st.sampled_from([1, 2]))
     def an_alert_asks_for_a_rollback(self, times: int) -> None:

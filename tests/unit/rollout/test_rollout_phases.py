@@ -14,7 +14,7 @@ from rollout.plan import Cause, make_plan
 from rollout.rehearsal import AlarmProof
 from rollout.rollback import Progress, RollbackOrder, Step
 from rollout.sequential import LineTest, Numbers, Verdict
-from rollout.state import RolloutState, Signals
+from rollout.state import Decision, RolloutState, Signals
 
 PLAN = make_plan(RedLines(), stable="b", canary="a", version="v2")
 HEALTHY = Judgement(verdict=Verdict.PASS, breaches=(), quarantine=False, requests=2_000)
@@ -186,6 +186,18 @@ def test_the_epochs_of_a_rollout_tell_its_warm_up_from_its_judged_time() -> None
     assert (warm.route_epoch, warm.warm_from, warm.judged_from) == (9, 9, None)
     judged = apply(warm, decide(warm, WELL, 99.0), next_epoch=10, identity=None, actor="rollout")
     assert (judged.route_epoch, judged.warm_from, judged.judged_from) == (10, 9, 10)
+
+
+@pytest.mark.parametrize(
+    ("phase", "weight"), [(Phase.CANARY, 5), (Phase.PROMOTING, 25), (Phase.BAKE, 0)]
+)
+def test_whatever_comes_after_the_warm_up_is_judged_on_every_line(
+    phase: Phase, weight: int
+) -> None:
+    held = at(Phase.HOLD, held_from=Phase.WARMUP, warm_from=8)
+    decision = Decision(phase=phase, weight=weight, reasons=("on",))
+    moved = apply(held, decision, next_epoch=9, identity=None, actor="ann")
+    assert (moved.route_epoch, moved.judged_from) == (9, 9)
 
 
 def test_an_epoch_is_spent_only_when_the_route_changes() -> None:
