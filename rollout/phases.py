@@ -10,7 +10,7 @@ from rollout.fold import Judgement
 from rollout.plan import ALL, Cause, ModelToLoad, RolloutPlan, cause_of
 from rollout.rollback import Progress, RollbackOrder
 from rollout.sequential import Numbers, Verdict
-from rollout.state import AS_CANARY, Decision, RolloutState, Signals, hold, stay
+from rollout.state import AS_CANARY, Decision, RolloutState, Signals, better_known, hold, stay
 
 _JUDGED = frozenset({Phase.CANARY, Phase.PROMOTING, Phase.BAKE})  # on every line
 
@@ -54,7 +54,7 @@ def apply(
         by_hand=False,
         alarm=decision.alarm or state.alarm,
         held_from=_held_from(state, decision),
-        identity=identity or state.identity,
+        identity=better_known(state.identity, identity),
         reasons=decision.reasons,
     )
     if decision.phase is Phase.ROLLING_BACK:

@@ -12,6 +12,7 @@ from rollout.rollback import RollbackOrder
 
 _FORWARD = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.BAKE, Phase.STABLE})
 AS_CANARY = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.HOLD})
+_BY_VERSION = "version "  # begins an identity that is no digest
 _UNDER_WAY = AS_CANARY | {Phase.PREPARE, Phase.BAKE}
 
 
@@ -158,9 +159,18 @@ def _is_in(loading: Loading | None) -> bool:
     return loading is not None and loading.stage is LoadStage.LOADED
 
 
-def identity_of(resident: ResidentStatus) -> str:
-    """What a quarantine is about: the weights, or the version of an engine that hides them."""
-    return resident.weights_digest or f"version {resident.version}"
+def identity_of(resident: ResidentStatus) -> str | None:
+    """What a quarantine is about: the weights, or the version of an engine that hides them; None
+    where an engine has yet to tell."""
+    if resident.weights_digest is None and resident.state is ResidentState.READY:
+        return f"{_BY_VERSION}{resident.version}"
+    return resident.weights_digest
+
+
+def better_known(known: str | None, told: str | None) -> str | None:
+    """What A is, from what was known and what is told now: a digest gives way to digests alone."""
+    vague = told is None or told.startswith(_BY_VERSION)
+    return known or told if vague else told
 
 
 def is_routed(state: RolloutState, observed: Observed | None) -> bool:

@@ -189,6 +189,25 @@ def test_the_epochs_of_a_rollout_tell_its_warm_up_from_its_judged_time() -> None
 
 
 @pytest.mark.parametrize(
+    ("known", "told", "kept"),
+    [
+        ("sha256:v2", None, "sha256:v2"),
+        ("sha256:v2", "version v2", "sha256:v2"),
+        ("sha256:v2", "sha256:v2b", "sha256:v2b"),
+        ("version v2", "sha256:v2", "sha256:v2"),
+        (None, "version v2", "version v2"),
+    ],
+)
+def test_a_digest_gives_way_to_nothing_but_a_digest(
+    known: str | None, told: str | None, kept: str
+) -> None:
+    state = at(Phase.CANARY, identity=known)
+    held = Decision(phase=Phase.HOLD, weight=0, reasons=("held",))
+    moved = apply(state, held, next_epoch=9, identity=told, actor="ann")
+    assert moved.identity == kept
+
+
+@pytest.mark.parametrize(
     ("phase", "weight"), [(Phase.CANARY, 5), (Phase.PROMOTING, 25), (Phase.BAKE, 0)]
 )
 def test_whatever_comes_after_the_warm_up_is_judged_on_every_line(
