@@ -177,6 +177,7 @@ class RolloutController:
             loading=self._signals().loading,
             alarm=state.alarm,
             promoted=state.promoted,
+            serves=state.has_traffic,
             route_epoch=state.route_epoch,
             verdict=None if reading.fold is None else reading.judgement.verdict,
             canary=reading.canary,

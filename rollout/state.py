@@ -54,6 +54,17 @@ class RolloutState(Wire, frozen=True):
         return self.phase in AS_CANARY or self.phase is Phase.BAKE
 
     @property
+    def has_traffic(self) -> bool:
+        """Whether it has some now, by this rollout's word or by a hand that made it stable."""
+        return self.serves and bool(self.weight or self.promoted)
+
+    @property
+    def given_nobody(self) -> bool:
+        """Whether it prepares, or was held at that: there is nothing to take back from A."""
+        held = self.phase is Phase.HOLD and self.held_from is Phase.PREPARE
+        return self.phase is Phase.PREPARE or (held and not self.promoted)
+
+    @property
     def route(self) -> "WantedRoute | None":
         """Who should serve; None while that is not this rollout's business."""
         if self.plan is None or not self.serves or self.by_hand:
