@@ -115,8 +115,11 @@ def _resumed(state: RolloutState, plan: RolloutPlan) -> tuple[Phase, int]:
 def roll_back(
     state: RolloutState, cause: Cause, reason: str, *, quarantine: bool = True
 ) -> Decision:
-    """Take A out, from any state in which it is A's turn. A person's reason needs no evidence:
-    `quarantine` is what an alert's may lack, where B is past the same line."""
+    """Take A out, from any state in which it is A's turn, or call it off before. A person's reason
+    needs no evidence: `quarantine` is what an alert's may lack, where B is past the same line."""
+    if state.given_nobody:
+        words = "called off before A had traffic; what it loads by now it goes on loading"
+        return Decision(phase=Phase.IDLE, weight=0, reasons=(reason, words))
     if state.plan is None or not (state.serves or state.phase is Phase.STABLE):
         raise CommandRefused(f"no version is on its way in {state.phase}: nothing to roll back")
     return Decision(

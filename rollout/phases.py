@@ -75,7 +75,7 @@ def settled(state: RolloutState, progress: Progress) -> RolloutState:
     order = progress.order
     barred = {order.identity} if order.quarantine and order.identity else set[str]()
     return RolloutState(
-        phase=Phase.QUARANTINED if order.quarantine else Phase.HOLD,
+        phase=Phase.QUARANTINED if barred else Phase.HOLD,
         frozen=state.frozen,
         route_epoch=progress.route_epoch or state.route_epoch,
         quarantined=tuple(sorted(barred.union(state.quarantined))),

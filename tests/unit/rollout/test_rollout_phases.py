@@ -285,6 +285,15 @@ def test_after_a_rollback_nothing_of_the_rollout_is_left_but_its_quarantine(
     assert not state.under_way
 
 
+def test_a_rollback_that_bars_nobody_is_not_called_a_quarantine() -> None:
+    order = RollbackOrder(
+        stable="b", canary="a", identity=None, cause=Cause.OPERATOR, quarantine=True,
+        actor="ann", reasons=("odd",), route_epoch=9, drain_s=1.0,
+    )  # fmt: skip
+    state = settled(at(Phase.ROLLING_BACK), Progress(order=order, proved=tuple(Step)))
+    assert (state.phase, state.quarantined) == (Phase.HOLD, ())
+
+
 def test_a_freeze_is_shown_over_everything_but_a_rollback() -> None:
     assert at(Phase.CANARY, frozen=True).shown is Phase.FROZEN
     assert at(Phase.ROLLING_BACK, frozen=True).shown is Phase.ROLLING_BACK
