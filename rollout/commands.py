@@ -6,7 +6,7 @@ from monitors.contract import Observed, ResidentStatus
 from monitors.labels import Phase
 from rollout import promotion
 from rollout.phases import in_words, quarantine_words
-from rollout.plan import Cause, RolloutPlan
+from rollout.plan import ALL, Cause, RolloutPlan
 from rollout.sequential import Numbers, Verdict
 from rollout.state import Decision, RolloutState, Signals, identity_of
 
@@ -70,6 +70,8 @@ def promote(state: RolloutState, signals: Signals, numbers: tuple[Numbers, ...])
         lacking = "; ".join(in_words(n) for n in numbers if n.verdict is not Verdict.PASS)
         raise CommandRefused(f"not enough evidence of health yet: {lacking}")
     weight = plan.after(state.weight)
+    if weight == ALL and not signals.stable_ready:
+        raise CommandRefused("B is not ready: A may not serve everybody without a way back")
     if promotion.unproved(weight, signals.capacity):
         raise CommandRefused(f"A may not have {weight} % yet: {signals.capacity.words}")
     return Decision(phase=Phase.PROMOTING, weight=weight, reasons=("promoted by hand",))

@@ -16,6 +16,7 @@ from monitors.journal import JournalUnwritable, StaleLeader
 from monitors.labels import Phase
 from monitors.redlines import RedLines
 from rollout import commands, phases, rollback, store
+from rollout.absence import Absence
 from rollout.acting import Hand
 from rollout.capacity import NOTHING_SHOWN, Capacity, capacity
 from rollout.commands import CommandRefused
@@ -67,6 +68,7 @@ class RolloutController:
         )
         self._preparation = Preparation(plane, self._ledger, lines.rollout, self._reading)
         self._observed: Observed | None = None
+        self._absence = Absence(clock)
         self._staying: tuple[str, ...] = ()  # why it stays where it is, by the last look
         self._saved = clock()
         self._deposed = False
@@ -261,7 +263,7 @@ class RolloutController:
             self._tell()
 
     def _signals(self, *, canary_died: bool = False) -> Signals:
-        return signals(
+        found = signals(
             self._state,
             self._observed,
             judgement=self._reading.judgement,
@@ -271,6 +273,8 @@ class RolloutController:
             fresh=self._reading.silence_s <= self.lines.rollout.evidence_stale_s,
             canary_died=canary_died,
         )
+        away_s = self._absence.seconds(found.canary_ready)
+        return msgspec.structs.replace(found, canary_away_s=away_s)
 
     def _capacity(self) -> Capacity | None:
         plan = self._state.plan

@@ -12,6 +12,7 @@ from rollout.rollback import Progress, RollbackOrder
 from rollout.sequential import Numbers, Verdict
 from rollout.state import AS_CANARY, Decision, RolloutState, Signals, better_known, hold, stay
 
+PATIENCE_S = 5.0  # with an A that serves all and is not ready: both may just be starting
 _JUDGED = frozenset({Phase.CANARY, Phase.PROMOTING, Phase.BAKE})  # on every line
 
 
@@ -133,7 +134,9 @@ def _retreat(
     state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: float
 ) -> Decision | None:
     """Away from A without a verdict on it: nobody can see, or nobody came to decide."""
-    if state.phase not in AS_CANARY or not state.weight or state.promoted:
+    if state.promoted:
+        return _give_back(state, plan, signals)
+    if state.phase not in AS_CANARY or not state.weight:
         return None
     if not signals.fresh:
         return hold(0, "the evidence log does not answer: A cannot be judged")
@@ -144,6 +147,14 @@ def _retreat(
     if state.phase is Phase.HOLD and phase_s >= plan.bake_s:
         return hold(0, "held for a whole bake: back to the stable version")
     return None
+
+
+def _give_back(state: RolloutState, plan: RolloutPlan, signals: Signals) -> Decision | None:
+    """Everybody to B again, which is ready, where A serves all and cannot."""
+    gone = signals.canary_died or signals.canary_away_s >= PATIENCE_S
+    if state.phase is Phase.HOLD or not (gone and signals.stable_ready):
+        return None
+    return hold(0, f"{plan.canary!r} is not ready or its engine died: {plan.stable!r} serves all")
 
 
 def _advance(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: float) -> Decision:
@@ -229,7 +240,7 @@ def _bake(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: flo
     if phase_s < plan.bake_s:
         return stay(state, f"A serves everybody; {plan.stable!r} is the way back")
     well = signals.judgement.verdict is Verdict.PASS and promotion.served(state, signals)
-    if well and signals.fresh and signals.stable_ready:
+    if well and signals.fresh and signals.both_ready:
         return Decision(phase=Phase.STABLE, weight=0, reasons=("A kept its lines",))
     return stay(state, "the bake waits for evidence that A is well with everybody")
 

@@ -113,6 +113,7 @@ class Signals(Wire, frozen=True):
     alarm_lack: str  # why there is no such proof
     seen: bool = True  # the data plane was seen lately
     loading: Loading | None = None  # of the plan's model
+    canary_away_s: float = 0.0  # for how long it has been seen not to be ready
 
     @property
     def both_ready(self) -> bool:

@@ -24,6 +24,7 @@ from monitors.preparing import LoadStage
 from rollout.capacity import UNPROVED
 from rollout.commands import CommandRefused
 from rollout.dataplane import Conflict, DataPlaneError
+from rollout.phases import PATIENCE_S
 from rollout.plan import Cause
 from rollout.proposal import Wishes
 from rollout.rollback import Step
@@ -328,6 +329,23 @@ class AnyRollout(RuleBasedStateMachine):
             self.do(self.world.controller.tick())
             if plane.canary_weight:
                 assert plane.residents[plane.route.stable].state is ResidentState.READY
+
+    @invariant()
+    def a_controller_that_sees_leaves_nobody_with_a_dead_a_where_b_is_ready(self) -> None:
+        status, plane = self.world.status, self.world.plane
+        sees = plane.reachable and not plane.lose_acks and not plane.lose_orders
+        dead = plane.residents["a"].state is ResidentState.DEAD
+        if not (sees and dead and plane.residents["b"].state is ResidentState.READY):
+            return
+        for _ in range(2):  # seen at once, and not put up with for longer than a moment
+            self.world.clock.advance(PATIENCE_S / 2)
+            self.do(self.world.controller.poll(0.0))
+            self.do(self.world.controller.tick())
+        self.do(self.world.controller.tick())
+        status = self.world.status
+        if status.serves and not status.deposed:
+            by_hand = "left the stable one" in " ".join(status.reasons)
+            assert plane.route.stable == "b" or by_hand
 
     def teardown(self) -> None:
         """Once the world is well again, whatever was under way comes to its end."""

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from monitors.labels import Phase
 from monitors.redlines import RedLines
 from rollout.capacity import Capacity
+from rollout.commands import CommandRefused, promote
 from rollout.fold import Judgement
-from rollout.phases import apply, decide, settled
+from rollout.phases import PATIENCE_S, apply, decide, settled
 from rollout.plan import Cause, make_plan
 from rollout.rehearsal import AlarmProof
 from rollout.rollback import Progress, RollbackOrder, Step
@@ -71,6 +72,13 @@ def seen(**changes: object) -> Signals:
     return msgspec.structs.replace(WELL, **changes)
 
 
+LATELY_AWAY = seen(
+    judgement=HEALTHY, routed=False, canary_ready=False, canary_away_s=PATIENCE_S - 1.0
+)
+AWAY = msgspec.structs.replace(LATELY_AWAY, canary_away_s=PATIENCE_S)
+BOTH_AWAY = msgspec.structs.replace(AWAY, stable_ready=False)
+
+
 @pytest.mark.parametrize(
     ("state", "signals", "phase_s", "expected"),
     [
@@ -111,6 +119,18 @@ def seen(**changes: object) -> Signals:
         (step(50), seen(judgement=HEALTHY, capacity=UNSEEN), 600.0, (Phase.HOLD, 50)),
         (at(Phase.PROMOTING), seen(routed=False), 99.0, (Phase.PROMOTING, 100)),
         (at(Phase.PROMOTING), WELL, 0.0, (Phase.BAKE, 0)),
+        (at(Phase.PROMOTING), seen(canary_died=True), 1.0, (Phase.HOLD, 0)),
+        (at(Phase.PROMOTING), AWAY, 99.0, (Phase.HOLD, 0)),
+        (at(Phase.PROMOTING, frozen=True), AWAY, 99.0, (Phase.HOLD, 0)),
+        (at(Phase.PROMOTING), LATELY_AWAY, 99.0, (Phase.PROMOTING, 100)),
+        (step(50), seen(judgement=HEALTHY, canary_ready=None), 60.0, (Phase.PROMOTING, 50)),
+        (step(50), seen(judgement=HEALTHY, stable_ready=None), 60.0, (Phase.PROMOTING, 50)),
+        (at(Phase.BAKE), seen(canary_died=True), 1.0, (Phase.HOLD, 0)),
+        (at(Phase.BAKE), AWAY, 1.0, (Phase.HOLD, 0)),
+        (at(Phase.BAKE, frozen=True), AWAY, 1.0, (Phase.HOLD, 0)),
+        (at(Phase.BAKE), LATELY_AWAY, 9e9, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), BOTH_AWAY, 9e9, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), seen(canary_died=True, stable_ready=False), 1.0, (Phase.BAKE, 0)),
         (at(Phase.BAKE), seen(judgement=HEALTHY), 599.0, (Phase.BAKE, 0)),
         (at(Phase.BAKE), seen(judgement=HEALTHY, fresh=False), 600.0, (Phase.BAKE, 0)),
         (at(Phase.BAKE), seen(judgement=HEALTHY, stable_ready=False), 600.0, (Phase.BAKE, 0)),
@@ -261,6 +281,16 @@ def test_a_canary_of_more_than_half_needs_a_b_that_can_take_everything_back() ->
         assert decision.phase is Phase.PREPARE
         assert capacity.words in decision.reasons[0]
     assert decide(waiting, WELL, 0.0).phase is Phase.WARMUP
+
+
+@pytest.mark.parametrize("ready", [False, None])
+def test_roles_are_not_swapped_by_hand_while_b_is_not_known_to_be_ready(
+    ready: bool | None,
+) -> None:
+    well = seen(judgement=HEALTHY)
+    assert promote(step(50, judged_from=8), well, ()).weight == 100
+    with pytest.raises(CommandRefused, match="not ready"):
+        promote(step(50, judged_from=8), seen(judgement=HEALTHY, stable_ready=ready), ())
 
 
 def test_a_bake_without_b_says_so_as_news() -> None:
