@@ -336,6 +336,8 @@ class RolloutController:
         self._tell()
 
     def _be(self, state: RolloutState, entered: float) -> None:
+        if state.phase is Phase.PREPARE and self._state.phase is not Phase.PREPARE:
+            self._reading.forget_rehearsal()
         self._state, self._entered, self._staying = state, entered, ()
         self._reading.follow(state)
 
