@@ -236,6 +236,8 @@ class RolloutController:
             self._depose()
         elif self._state.route is not None and observed.route_epoch > self._state.route_epoch:
             self._yield_to(observed, f"route epoch {observed.route_epoch} was set by somebody else")
+        elif self._state.taken_from(observed.stable):
+            self._yield_to(observed, f"{observed.stable!r} was made the stable one by hand")
 
     def _yield_to(self, observed: Observed, reason: str) -> None:
         """Another route holds, set by hand or lost with a journal: A waits at 0 for a person.
@@ -243,7 +245,7 @@ class RolloutController:
         Where that route has made A the stable one it is left as it is: to take A out would move
         everybody, and against somebody's word. A breach still does.
         """
-        plan, epoch = self._state.plan, observed.route_epoch
+        plan, epoch = self._state.plan, max(observed.route_epoch, self._state.route_epoch)
         if self._deposed or plan is None:
             return
         if observed.stable == plan.canary:

@@ -53,6 +53,10 @@ class RolloutState(Wire, frozen=True):
         """Whether A may have traffic, so that a breach must take it out."""
         return self.phase in AS_CANARY or self.phase is Phase.BAKE
 
+    def taken_from(self, stable: Name) -> bool:
+        """Whether a hand that had made A the stable one has made another that since."""
+        return self.by_hand and self.plan is not None and stable != self.plan.canary
+
     @property
     def has_traffic(self) -> bool:
         """Whether it has some now, by this rollout's word or by a hand that made it stable."""

@@ -244,6 +244,17 @@ async def test_a_person_may_take_the_bake_up_again(world: World) -> None:
     assert (world.status.phase, world.plane.weight("a")) == (Phase.BAKE, 100)
 
 
+async def test_what_a_hand_took_back_from_a_is_not_given_to_it_by_a_resume(world: World) -> None:
+    await world.promote()
+    for stable in ("a", "b"):
+        await world.plane.set_route(by_hand(world, stable, 0))
+        await world.step()
+    assert not world.status.promoted
+    await world.controller.resume("ann")
+    assert (world.status.phase, world.plane.route.stable) == (Phase.CANARY, "b")
+    assert world.plane.canary_weight == 5
+
+
 # ---------------------------------------------------------------- an alert, and who is to blame
 async def test_an_alert_puts_a_under_quarantine_unless_b_is_past_the_line_too(
     world: World,
