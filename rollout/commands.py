@@ -6,7 +6,7 @@ from monitors.contract import Observed, ResidentStatus
 from monitors.labels import Phase
 from rollout import promotion
 from rollout.phases import in_words, quarantine_words
-from rollout.plan import Cause, RolloutPlan
+from rollout.plan import ALL, Cause, RolloutPlan
 from rollout.sequential import Numbers, Verdict
 from rollout.state import Decision, RolloutState, Signals, identity_of
 
@@ -64,10 +64,14 @@ def promote(state: RolloutState, signals: Signals, numbers: tuple[Numbers, ...])
         raise CommandRefused(f"only a canary with traffic can be promoted; this is {state.phase}")
     if not (signals.fresh and signals.canary_ready):
         raise CommandRefused("the evidence log does not answer, or A is not ready")
+    if state.judged_from is None:
+        raise CommandRefused("A warms up, judged on faults alone: resume, and wait for the lines")
     if signals.judgement.verdict is not Verdict.PASS:
         lacking = "; ".join(in_words(n) for n in numbers if n.verdict is not Verdict.PASS)
         raise CommandRefused(f"not enough evidence of health yet: {lacking}")
     weight = plan.after(state.weight)
+    if weight == ALL and not signals.stable_ready:
+        raise CommandRefused("B is not ready: A may not serve everybody without a way back")
     if promotion.unproved(weight, signals.capacity):
         raise CommandRefused(f"A may not have {weight} % yet: {signals.capacity.words}")
     return Decision(phase=Phase.PROMOTING, weight=weight, reasons=("promoted by hand",))
@@ -113,8 +117,11 @@ def _resumed(state: RolloutState, plan: RolloutPlan) -> tuple[Phase, int]:
 def roll_back(
     state: RolloutState, cause: Cause, reason: str, *, quarantine: bool = True
 ) -> Decision:
-    """Take A out, from any state in which it is A's turn. A person's reason needs no evidence:
-    `quarantine` is what an alert's may lack, where B is past the same line."""
+    """Take A out, from any state in which it is A's turn, or call it off before. A person's reason
+    needs no evidence: `quarantine` is what an alert's may lack, where B is past the same line."""
+    if state.given_nobody:
+        words = "called off before A had traffic; what it loads by now it goes on loading"
+        return Decision(phase=Phase.IDLE, weight=0, reasons=(reason, words))
     if state.plan is None or not (state.serves or state.phase is Phase.STABLE):
         raise CommandRefused(f"no version is on its way in {state.phase}: nothing to roll back")
     return Decision(

@@ -16,6 +16,7 @@ from monitors.journal import JournalUnwritable, StaleLeader
 from monitors.labels import Phase
 from monitors.redlines import RedLines
 from rollout import commands, phases, rollback, store
+from rollout.absence import Absence
 from rollout.acting import Hand
 from rollout.capacity import NOTHING_SHOWN, Capacity, capacity
 from rollout.commands import CommandRefused
@@ -67,6 +68,7 @@ class RolloutController:
         )
         self._preparation = Preparation(plane, self._ledger, lines.rollout, self._reading)
         self._observed: Observed | None = None
+        self._absence = Absence(clock)
         self._staying: tuple[str, ...] = ()  # why it stays where it is, by the last look
         self._saved = clock()
         self._deposed = False
@@ -175,6 +177,7 @@ class RolloutController:
             loading=self._signals().loading,
             alarm=state.alarm,
             promoted=state.promoted,
+            serves=state.has_traffic,
             route_epoch=state.route_epoch,
             verdict=None if reading.fold is None else reading.judgement.verdict,
             canary=reading.canary,
@@ -231,6 +234,8 @@ class RolloutController:
             self._depose()
         elif self._state.route is not None and observed.route_epoch > self._state.route_epoch:
             self._yield_to(observed, f"route epoch {observed.route_epoch} was set by somebody else")
+        elif self._state.taken_from(observed.stable):
+            self._yield_to(observed, f"{observed.stable!r} was made the stable one by hand")
 
     def _yield_to(self, observed: Observed, reason: str) -> None:
         """Another route holds, set by hand or lost with a journal: A waits at 0 for a person.
@@ -238,7 +243,7 @@ class RolloutController:
         Where that route has made A the stable one it is left as it is: to take A out would move
         everybody, and against somebody's word. A breach still does.
         """
-        plan, epoch = self._state.plan, observed.route_epoch
+        plan, epoch = self._state.plan, max(observed.route_epoch, self._state.route_epoch)
         if self._deposed or plan is None:
             return
         if observed.stable == plan.canary:
@@ -258,7 +263,7 @@ class RolloutController:
             self._tell()
 
     def _signals(self, *, canary_died: bool = False) -> Signals:
-        return signals(
+        found = signals(
             self._state,
             self._observed,
             judgement=self._reading.judgement,
@@ -268,6 +273,8 @@ class RolloutController:
             fresh=self._reading.silence_s <= self.lines.rollout.evidence_stale_s,
             canary_died=canary_died,
         )
+        away_s = self._absence.seconds(found.canary_ready)
+        return msgspec.structs.replace(found, canary_away_s=away_s)
 
     def _capacity(self) -> Capacity | None:
         plan = self._state.plan
@@ -329,6 +336,8 @@ class RolloutController:
         self._tell()
 
     def _be(self, state: RolloutState, entered: float) -> None:
+        if state.phase is Phase.PREPARE and self._state.phase is not Phase.PREPARE:
+            self._reading.forget_rehearsal()
         self._state, self._entered, self._staying = state, entered, ()
         self._reading.follow(state)
 

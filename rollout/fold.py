@@ -109,7 +109,7 @@ class EvidenceFold:
         self._open.clear()
 
     def judgement(self) -> Judgement:
-        """BREACH by anything; PASS when faults and every line that was seen at all pass."""
+        """BREACH by anything; PASS past the warm-up when faults and all lines seen pass."""
         breaches, levels = self._canary.breaches(), self._standing.needed
         return Judgement(
             verdict=Verdict.BREACH if breaches or levels else self._health(),
@@ -283,6 +283,9 @@ class EvidenceFold:
 
     # ------------------------------------------------------------ the verdict
     def _health(self) -> Verdict:
+        """During the warm-up nothing but faults is seen, so that nothing is shown."""
+        if self._judged_from is None:
+            return Verdict.INCONCLUSIVE
         needed = [
             self._canary.test(line.name)
             for line in self._plan.lines

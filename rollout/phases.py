@@ -10,7 +10,10 @@ from rollout.fold import Judgement
 from rollout.plan import ALL, Cause, ModelToLoad, RolloutPlan, cause_of
 from rollout.rollback import Progress, RollbackOrder
 from rollout.sequential import Numbers, Verdict
-from rollout.state import AS_CANARY, Decision, RolloutState, Signals, hold, stay
+from rollout.state import AS_CANARY, Decision, RolloutState, Signals, better_known, hold, stay
+
+PATIENCE_S = 5.0  # with an A that serves all and is not ready: both may just be starting
+_JUDGED = frozenset({Phase.CANARY, Phase.PROMOTING, Phase.BAKE})  # on every line
 
 
 def decide(state: RolloutState, signals: Signals, phase_s: float) -> Decision:
@@ -52,12 +55,12 @@ def apply(
         by_hand=False,
         alarm=decision.alarm or state.alarm,
         held_from=_held_from(state, decision),
-        identity=identity or state.identity,
+        identity=better_known(state.identity, identity),
         reasons=decision.reasons,
     )
     if decision.phase is Phase.ROLLING_BACK:
         return msgspec.structs.replace(moved, order=_order(moved, decision, next_epoch, actor))
-    ends_warmup = decision.phase is Phase.CANARY and state.judged_from is None
+    ends_warmup = decision.phase in _JUDGED and state.judged_from is None
     if moved.route is None or (moved.route == state.route and not ends_warmup):
         return moved
     return msgspec.structs.replace(
@@ -73,7 +76,7 @@ def settled(state: RolloutState, progress: Progress) -> RolloutState:
     order = progress.order
     barred = {order.identity} if order.quarantine and order.identity else set[str]()
     return RolloutState(
-        phase=Phase.QUARANTINED if order.quarantine else Phase.HOLD,
+        phase=Phase.QUARANTINED if barred else Phase.HOLD,
         frozen=state.frozen,
         route_epoch=progress.route_epoch or state.route_epoch,
         quarantined=tuple(sorted(barred.union(state.quarantined))),
@@ -131,7 +134,9 @@ def _retreat(
     state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: float
 ) -> Decision | None:
     """Away from A without a verdict on it: nobody can see, or nobody came to decide."""
-    if state.phase not in AS_CANARY or not state.weight or state.promoted:
+    if state.promoted:
+        return _give_back(state, plan, signals)
+    if state.phase not in AS_CANARY or not state.weight:
         return None
     if not signals.fresh:
         return hold(0, "the evidence log does not answer: A cannot be judged")
@@ -142,6 +147,14 @@ def _retreat(
     if state.phase is Phase.HOLD and phase_s >= plan.bake_s:
         return hold(0, "held for a whole bake: back to the stable version")
     return None
+
+
+def _give_back(state: RolloutState, plan: RolloutPlan, signals: Signals) -> Decision | None:
+    """Everybody to B again, which is ready, where A serves all and cannot."""
+    gone = signals.canary_died or signals.canary_away_s >= PATIENCE_S
+    if state.phase is Phase.HOLD or not (gone and signals.stable_ready):
+        return None
+    return hold(0, f"{plan.canary!r} is not ready or its engine died: {plan.stable!r} serves all")
 
 
 def _advance(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: float) -> Decision:
@@ -227,7 +240,7 @@ def _bake(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: flo
     if phase_s < plan.bake_s:
         return stay(state, f"A serves everybody; {plan.stable!r} is the way back")
     well = signals.judgement.verdict is Verdict.PASS and promotion.served(state, signals)
-    if well and signals.fresh and signals.stable_ready:
+    if well and signals.fresh and signals.both_ready:
         return Decision(phase=Phase.STABLE, weight=0, reasons=("A kept its lines",))
     return stay(state, "the bake waits for evidence that A is well with everybody")
 

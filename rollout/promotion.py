@@ -34,6 +34,8 @@ def go_on(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: flo
     if _has_stood(state, plan, signals):
         if may_wait and plan.after(state.weight) > UNPROVED and signals.capacity.needed is None:
             return stay(state, f"A stays at {state.weight} %: {signals.capacity.words}")
+        if plan.after(state.weight) == ALL and not signals.both_ready:
+            return stay(state, f"A stays at {state.weight} % until both are seen to be ready")
         why = f"A kept every line at {state.weight} %"
         return onward(plan, state.weight, signals.capacity, why)
     if may_wait:

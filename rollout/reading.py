@@ -11,6 +11,8 @@ from rollout.state import RolloutState
 from rollout.store import Recovered
 from rollout.traffic import Traffic
 
+_NOT_BACK = "a rehearsed breach has not come back yet"
+
 
 class Reading:
     """Goes on where the journal says that the last controller stood.
@@ -22,7 +24,7 @@ class Reading:
         self.cursor, self.fold = found.cursor, found.fold
         self.traffic = Traffic(share_s, clock)
         self.rehearsal: Rehearsal | None = None  # the newest, while the rollout prepares
-        self.alarm_lack = "a rehearsed breach has not come back yet"
+        self.alarm_lack = _NOT_BACK
         self._clock = clock
         self._heard = clock()  # a fresh start gives the log its time to answer
 
@@ -30,6 +32,8 @@ class Reading:
         """Read on; whether A's engine died in what is new. `serves`: A may have traffic."""
         taken = self.cursor.take(batch)
         same_gateway = batch.incarnation == self.cursor.incarnation
+        if self.cursor.incarnation and not same_gateway:
+            self.forget_rehearsal()  # it was another data plane that was heard
         self.cursor, self._heard = taken.cursor, self._clock()
         for entry in taken.entries:
             self.traffic.take(entry)
@@ -57,6 +61,10 @@ class Reading:
         """Expect a rehearsed breach from now on."""
         self.rehearsal = Rehearsal(plan, rehearsal, self._clock(), within_s)
         return self.rehearsal
+
+    def forget_rehearsal(self) -> None:
+        """What an alarm proved before says nothing of now."""
+        self.rehearsal, self.alarm_lack = None, _NOT_BACK
 
     def look_for_rehearsal(self) -> None:
         """Note that the newest rehearsal has failed, where it has."""

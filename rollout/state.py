@@ -12,6 +12,7 @@ from rollout.rollback import RollbackOrder
 
 _FORWARD = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.BAKE, Phase.STABLE})
 AS_CANARY = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.HOLD})
+_BY_VERSION = "version "  # begins an identity that is no digest
 _UNDER_WAY = AS_CANARY | {Phase.PREPARE, Phase.BAKE}
 
 
@@ -56,6 +57,21 @@ class RolloutState(Wire, frozen=True):
     def serves(self) -> bool:
         """Whether A may have traffic, so that a breach must take it out."""
         return self.phase in AS_CANARY or self.phase is Phase.BAKE
+
+    def taken_from(self, stable: Name) -> bool:
+        """Whether a hand that had made A the stable one has made another that since."""
+        return self.by_hand and self.plan is not None and stable != self.plan.canary
+
+    @property
+    def has_traffic(self) -> bool:
+        """Whether it has some now, by this rollout's word or by a hand that made it stable."""
+        return self.serves and bool(self.weight or self.promoted)
+
+    @property
+    def given_nobody(self) -> bool:
+        """Whether it prepares, or was held at that: there is nothing to take back from A."""
+        held = self.phase is Phase.HOLD and self.held_from is Phase.PREPARE
+        return self.phase is Phase.PREPARE or (held and not self.promoted)
 
     @property
     def route(self) -> "WantedRoute | None":
@@ -106,6 +122,7 @@ class Signals(Wire, frozen=True):
     alarm_lack: str  # why there is no such proof
     seen: bool = True  # the data plane was seen lately
     loading: Loading | None = None  # of the plan's model
+    canary_away_s: float = 0.0  # for how long it has been seen not to be ready
 
     @property
     def both_ready(self) -> bool:
@@ -163,9 +180,18 @@ def _is_in(loading: Loading | None) -> bool:
     return loading is not None and loading.stage is LoadStage.LOADED
 
 
-def identity_of(resident: ResidentStatus) -> str:
-    """What a quarantine is about: the weights, or the version of an engine that hides them."""
-    return resident.weights_digest or f"version {resident.version}"
+def identity_of(resident: ResidentStatus) -> str | None:
+    """What a quarantine is about: the weights, or the version of an engine that hides them; None
+    where an engine has yet to tell."""
+    if resident.weights_digest is None and resident.state is ResidentState.READY:
+        return f"{_BY_VERSION}{resident.version}"
+    return resident.weights_digest
+
+
+def better_known(known: str | None, told: str | None) -> str | None:
+    """What A is, from what was known and what is told now: a digest gives way to digests alone."""
+    vague = told is None or told.startswith(_BY_VERSION)
+    return known or told if vague else told
 
 
 def is_routed(state: RolloutState, observed: Observed | None) -> bool:

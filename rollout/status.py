@@ -35,6 +35,7 @@ class RolloutStatus(Wire, frozen=True):
     deposed: bool  # another control plane leads
     capacity: Capacity | None = None  # of B, for all of the traffic
     loading: Loading | None = None  # of the plan's model, while A prepares
+    serves: bool = False  # A has traffic that a rollback would take away
     alarm: AlarmProof | None = None  # that the alarm path was proved before A had traffic
 
     @property

@@ -306,11 +306,5 @@ class ControlPlane:
 
 
 def _serves(status: RolloutStatus, version: str | None) -> bool:
-    """Whether a rollout has given this version traffic and may still take it back.
-
-    A freeze hides the phase, and blocks no rollback.
-    """
-    if status.plan is None or status.plan.version != version:
-        return False
-    promoted = status.promoted and status.phase is not Phase.STABLE
-    return bool(status.weight) or promoted
+    """Whether a rollout has given this version traffic and may still take it back."""
+    return status.serves and status.plan is not None and status.plan.version == version

@@ -89,6 +89,7 @@ class SimResident:
         self.lies = False  # a flush reports success and empties nothing
         self.writes_late = False  # an old request writes to the cache once it is flushed
         self.loading: Loading | None = None
+        self.hides_weights = False  # no digest is told, as until a first engine is ready
 
     @property
     def level(self) -> Level:
@@ -439,7 +440,7 @@ class SimDataPlane:
                     busy_share=self.busy_share,
                     min_pool_epoch=r.min_pool_epoch,
                     pool_epoch=r.pool_epoch if r.state is ResidentState.READY else None,
-                    weights_digest=r.digest,
+                    weights_digest=None if r.hides_weights else r.digest,
                     in_flight=r.in_flight,
                     loading=r.loading,
                 )

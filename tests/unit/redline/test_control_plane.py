@@ -13,8 +13,12 @@ import pytest
 from alerts.ladder import Move, Part
 from alerts.names import AlertName
 from monitors.contract import DrainOrder, DrainReport
-from monitors.journal import JournalUnwritable, LeaderLease
+from monitors.journal import Journal, JournalUnwritable, LeaderLease
 from monitors.labels import Phase
+from monitors.redlines import RedLines
+from rollout.plan import make_plan
+from rollout.state import RolloutState
+from rollout.store import STATE_KIND, SavedState
 from tests.support.http_server import recording_server
 from tests.support.office import TTL_S, Office, in_office, until
 from tests.support.sim_dataplane import SimDataPlane
@@ -221,6 +225,25 @@ async def test_the_fault_alert_rolls_a_serving_canary_back_frozen_or_not(
         assert rollback is not None
         assert rollback.order.actor == AlertName.FAULT_RATE
         assert dataplane.canary_weight == 0
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+async def test_the_fault_alert_of_a_version_that_has_become_stable_rolls_nothing_back(
+    tmp_path: Path, dataplane: SimDataPlane, frozen: bool
+) -> None:
+    """It is no canary any more, and a freeze, which hides that, must not make it one."""
+    journal = Journal(tmp_path / "journal.db")
+    plan = make_plan(RedLines(), stable="b", canary="a", version="v2")
+    ended = RolloutState(phase=Phase.STABLE, plan=plan, promoted=True, frozen=frozen)
+    journal.append(STATE_KIND, "rollout", SavedState(state=ended, phase_s=0.0), 0)
+    journal.close()
+    office = Office(tmp_path, dataplane)
+    async with in_office(office):
+        fires(office, "v2")
+        await until(lambda: office.plane.watch and office.plane.watch.firing)
+        await asyncio.sleep(0.1)
+        assert office.controller.status().rollback is None
+        assert office.controller.status().quarantined == ()
 
 
 @pytest.mark.parametrize("version", ["v1", "v9"])

@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
-from monitors.labels import Phase
+from monitors.labels import Phase, ResidentState
 from rollout.commands import CommandRefused
 from rollout.plan import Cause
 from rollout.proposal import Wishes
+from rollout.sequential import Verdict
 from tests.unit.rollout.world import World
 
 
@@ -41,6 +42,41 @@ async def test_promotion_by_hand_cuts_time_short_but_not_evidence(world: World) 
     await world.controller.promote("ann")
     assert world.plane.route.stable == "a"
     assert world.status.phase is Phase.BAKE
+
+
+async def test_a_hold_in_the_warm_up_is_no_way_round_the_lines(world: World) -> None:
+    """There A is judged on faults alone: its slow answers would never have counted."""
+    await world.warm_up()
+    await world.controller.hold("ann")
+    world.late(400)
+    await world.step()
+    assert world.status.verdict is Verdict.INCONCLUSIVE
+    with pytest.raises(CommandRefused, match="warms up"):
+        await world.controller.promote("ann")
+    assert world.plane.canary_weight == 5
+
+
+@pytest.mark.parametrize("state", [ResidentState.LOADING, ResidentState.DEAD])
+async def test_a_rollback_while_the_data_plane_starts_bars_the_weights_that_served(
+    world: World, state: ResidentState
+) -> None:
+    """Until A's engine is ready again nobody tells its digest: what is known is not forgotten."""
+    await world.start()
+    a = world.plane.residents["a"]
+    a.state, a.hides_weights = state, True
+    await world.step()
+    await world.controller.rollback("ann", "looks odd")
+    a.state, a.hides_weights = ResidentState.READY, False
+    for _ in range(4):
+        await world.step(31.0)
+    assert world.status.quarantined == ("sha256:v2",)
+
+
+async def test_an_engine_that_hides_its_weights_is_barred_by_its_version(world: World) -> None:
+    world.plane.residents["a"].hides_weights = True
+    await world.start()
+    await world.controller.rollback("ann", "looks odd")
+    assert world.status.quarantined == ("version v2",)
 
 
 async def test_a_rollback_by_hand_works_in_every_phase_from_warm_up_to_stable(

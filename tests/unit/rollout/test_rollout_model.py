@@ -24,6 +24,7 @@ from monitors.preparing import LoadStage
 from rollout.capacity import UNPROVED
 from rollout.commands import CommandRefused
 from rollout.dataplane import Conflict, DataPlaneError
+from rollout.phases import PATIENCE_S
 from rollout.plan import Cause
 from rollout.proposal import Wishes
 from rollout.rollback import Step
@@ -101,13 +102,17 @@ class AnyRollout(RuleBasedStateMachine):
         with suppress(CommandRefused, JournalUnwritable, DataPlaneError):
             self.loop.run_until_complete(work)
 
-    @initialize(weight=st.sampled_from([5, 5, 60, 100]), far=st.sampled_from(["", "25", "all"]))
+    @initialize(
+        weight=st.sampled_from([5, 5, 60, 100]), far=st.sampled_from(["", "warm-up", "25", "all"])
+    )
     def begin(self, weight: int, far: str) -> None:
         world = self.world
         world.good(30, "b")
         self.do(world.controller.poll(0.0))
         if not far:
             self.do(world.start(weight))
+        elif far == "warm-up":
+            self.do(world.warm_up(weight))
         else:
             self.do(world.promote(until=Phase.BAKE if far == "all" else Phase.PROMOTING))
             world.stable_requests = 0
@@ -166,6 +171,17 @@ class AnyRollout(RuleBasedStateMachine):
     def command(self, verb: str) -> None:
         reason = ("looks odd",) if verb == "rollback" else ()
         self.do(getattr(self.world.controller, verb)("ann", *reason))
+
+    @rule()
+    def hold_the_warm_up_and_promote(self) -> None:
+        """A hold there must not be a way round the lines that are not judged yet."""
+        if self.world.status.phase is not Phase.WARMUP:
+            return
+        self.command("hold")
+        self.world.good(60)
+        self.do(self.world.controller.poll(0.0))
+        self.command("promote")
+        assert self.world.status.phase is not Phase.PROMOTING
 
     @rule(times=st.sampled_from([1, 2]))
     def an_alert_asks_for_a_rollback(self, times: int) -> None:
@@ -322,6 +338,23 @@ class AnyRollout(RuleBasedStateMachine):
             self.do(self.world.controller.tick())
             if plane.canary_weight:
                 assert plane.residents[plane.route.stable].state is ResidentState.READY
+
+    @invariant()
+    def a_controller_that_sees_leaves_nobody_with_a_dead_a_where_b_is_ready(self) -> None:
+        status, plane = self.world.status, self.world.plane
+        sees = plane.reachable and not plane.lose_acks and not plane.lose_orders
+        dead = plane.residents["a"].state is ResidentState.DEAD
+        if not (sees and dead and plane.residents["b"].state is ResidentState.READY):
+            return
+        for _ in range(2):  # seen at once, and not put up with for longer than a moment
+            self.world.clock.advance(PATIENCE_S / 2)
+            self.do(self.world.controller.poll(0.0))
+            self.do(self.world.controller.tick())
+        self.do(self.world.controller.tick())
+        status = self.world.status
+        if status.serves and not status.deposed:
+            by_hand = "left the stable one" in " ".join(status.reasons)
+            assert plane.route.stable == "b" or by_hand
 
     def teardown(self) -> None:
         """Once the world is well again, whatever was under way comes to its end."""

@@ -132,6 +132,23 @@ async def test_a_control_plane_that_dies_before_its_order_leaves_a_rollout_that_
     assert world.status.phase is Phase.PREPARE
 
 
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_rollout_that_has_given_nobody_to_a_is_called_off_and_bars_nothing(
+    world: World, held: bool
+) -> None:
+    await begin(world)
+    if held:
+        await world.controller.hold("ann")
+    status = await world.controller.rollback("ann", "the wrong model")
+    assert (status.phase, status.quarantined, status.rollback) == (Phase.IDLE, (), None)
+    assert status.reasons[0].startswith("the wrong model")
+    assert not world.controller.status().serves
+    world.plane.end_load("a")
+    await world.step()
+    await world.start()
+    assert world.status.phase is Phase.CANARY
+
+
 async def test_a_freeze_orders_no_load(world: World) -> None:
     await begin(world)
     await world.controller.freeze("ann")

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from monitors.labels import Phase
 from monitors.redlines import RedLines
 from rollout.capacity import Capacity
+from rollout.commands import CommandRefused, promote
 from rollout.fold import Judgement
-from rollout.phases import apply, decide, settled
+from rollout.phases import PATIENCE_S, apply, decide, settled
 from rollout.plan import Cause, make_plan
 from rollout.rehearsal import AlarmProof
 from rollout.rollback import Progress, RollbackOrder, Step
 from rollout.sequential import LineTest, Numbers, Verdict
-from rollout.state import RolloutState, Signals
+from rollout.state import Decision, RolloutState, Signals
 
 PLAN = make_plan(RedLines(), stable="b", canary="a", version="v2")
 HEALTHY = Judgement(verdict=Verdict.PASS, breaches=(), quarantine=False, requests=2_000)
@@ -71,6 +72,13 @@ def seen(**changes: object) -> Signals:
     return msgspec.structs.replace(WELL, **changes)
 
 
+LATELY_AWAY = seen(
+    judgement=HEALTHY, routed=False, canary_ready=False, canary_away_s=PATIENCE_S - 1.0
+)
+AWAY = msgspec.structs.replace(LATELY_AWAY, canary_away_s=PATIENCE_S)
+BOTH_AWAY = msgspec.structs.replace(AWAY, stable_ready=False)
+
+
 @pytest.mark.parametrize(
     ("state", "signals", "phase_s", "expected"),
     [
@@ -111,6 +119,18 @@ def seen(**changes: object) -> Signals:
         (step(50), seen(judgement=HEALTHY, capacity=UNSEEN), 600.0, (Phase.HOLD, 50)),
         (at(Phase.PROMOTING), seen(routed=False), 99.0, (Phase.PROMOTING, 100)),
         (at(Phase.PROMOTING), WELL, 0.0, (Phase.BAKE, 0)),
+        (at(Phase.PROMOTING), seen(canary_died=True), 1.0, (Phase.HOLD, 0)),
+        (at(Phase.PROMOTING), AWAY, 99.0, (Phase.HOLD, 0)),
+        (at(Phase.PROMOTING, frozen=True), AWAY, 99.0, (Phase.HOLD, 0)),
+        (at(Phase.PROMOTING), LATELY_AWAY, 99.0, (Phase.PROMOTING, 100)),
+        (step(50), seen(judgement=HEALTHY, canary_ready=None), 60.0, (Phase.PROMOTING, 50)),
+        (step(50), seen(judgement=HEALTHY, stable_ready=None), 60.0, (Phase.PROMOTING, 50)),
+        (at(Phase.BAKE), seen(canary_died=True), 1.0, (Phase.HOLD, 0)),
+        (at(Phase.BAKE), AWAY, 1.0, (Phase.HOLD, 0)),
+        (at(Phase.BAKE, frozen=True), AWAY, 1.0, (Phase.HOLD, 0)),
+        (at(Phase.BAKE), LATELY_AWAY, 9e9, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), BOTH_AWAY, 9e9, (Phase.BAKE, 0)),
+        (at(Phase.BAKE), seen(canary_died=True, stable_ready=False), 1.0, (Phase.BAKE, 0)),
         (at(Phase.BAKE), seen(judgement=HEALTHY), 599.0, (Phase.BAKE, 0)),
         (at(Phase.BAKE), seen(judgement=HEALTHY, fresh=False), 600.0, (Phase.BAKE, 0)),
         (at(Phase.BAKE), seen(judgement=HEALTHY, stable_ready=False), 600.0, (Phase.BAKE, 0)),
@@ -188,6 +208,37 @@ def test_the_epochs_of_a_rollout_tell_its_warm_up_from_its_judged_time() -> None
     assert (judged.route_epoch, judged.warm_from, judged.judged_from) == (10, 9, 10)
 
 
+@pytest.mark.parametrize(
+    ("known", "told", "kept"),
+    [
+        ("sha256:v2", None, "sha256:v2"),
+        ("sha256:v2", "version v2", "sha256:v2"),
+        ("sha256:v2", "sha256:v2b", "sha256:v2b"),
+        ("version v2", "sha256:v2", "sha256:v2"),
+        (None, "version v2", "version v2"),
+    ],
+)
+def test_a_digest_gives_way_to_nothing_but_a_digest(
+    known: str | None, told: str | None, kept: str
+) -> None:
+    state = at(Phase.CANARY, identity=known)
+    held = Decision(phase=Phase.HOLD, weight=0, reasons=("held",))
+    moved = apply(state, held, next_epoch=9, identity=told, actor="ann")
+    assert moved.identity == kept
+
+
+@pytest.mark.parametrize(
+    ("phase", "weight"), [(Phase.CANARY, 5), (Phase.PROMOTING, 25), (Phase.BAKE, 0)]
+)
+def test_whatever_comes_after_the_warm_up_is_judged_on_every_line(
+    phase: Phase, weight: int
+) -> None:
+    held = at(Phase.HOLD, held_from=Phase.WARMUP, warm_from=8)
+    decision = Decision(phase=phase, weight=weight, reasons=("on",))
+    moved = apply(held, decision, next_epoch=9, identity=None, actor="ann")
+    assert (moved.route_epoch, moved.judged_from) == (9, 9)
+
+
 def test_an_epoch_is_spent_only_when_the_route_changes() -> None:
     held = move(at(Phase.CANARY, judged_from=8), WELL, 600.0)
     assert (held.phase, held.weight, held.route_epoch) == (Phase.HOLD, 5, 8)
@@ -232,6 +283,16 @@ def test_a_canary_of_more_than_half_needs_a_b_that_can_take_everything_back() ->
     assert decide(waiting, WELL, 0.0).phase is Phase.WARMUP
 
 
+@pytest.mark.parametrize("ready", [False, None])
+def test_roles_are_not_swapped_by_hand_while_b_is_not_known_to_be_ready(
+    ready: bool | None,
+) -> None:
+    well = seen(judgement=HEALTHY)
+    assert promote(step(50, judged_from=8), well, ()).weight == 100
+    with pytest.raises(CommandRefused, match="not ready"):
+        promote(step(50, judged_from=8), seen(judgement=HEALTHY, stable_ready=ready), ())
+
+
 def test_a_bake_without_b_says_so_as_news() -> None:
     decision = decide(at(Phase.BAKE), seen(judgement=HEALTHY, stable_ready=False), 1.0)
     assert decision.noted
@@ -252,6 +313,15 @@ def test_after_a_rollback_nothing_of_the_rollout_is_left_but_its_quarantine(
     assert state.quarantined == (("sha256:v0", "sha256:v2") if quarantine else ("sha256:v0",))
     assert (state.plan, state.route_epoch, state.frozen) == (None, 11, True)
     assert not state.under_way
+
+
+def test_a_rollback_that_bars_nobody_is_not_called_a_quarantine() -> None:
+    order = RollbackOrder(
+        stable="b", canary="a", identity=None, cause=Cause.OPERATOR, quarantine=True,
+        actor="ann", reasons=("odd",), route_epoch=9, drain_s=1.0,
+    )  # fmt: skip
+    state = settled(at(Phase.ROLLING_BACK), Progress(order=order, proved=tuple(Step)))
+    assert (state.phase, state.quarantined) == (Phase.HOLD, ())
 
 
 def test_a_freeze_is_shown_over_everything_but_a_rollback() -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from monitors.contract import Admission, Level, Route, Shed
-from monitors.labels import Phase
+from monitors.labels import Phase, ResidentState
 from rollout.commands import CommandRefused
 from rollout.plan import Cause
 from rollout.proposal import Wishes
@@ -150,6 +150,55 @@ async def test_a_bake_without_a_way_back_says_so_and_does_not_end(world: World) 
     assert world.status.phase is Phase.STABLE
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+async def test_an_a_that_dies_while_it_serves_everybody_gives_them_back_to_b(
+    world: World, frozen: bool
+) -> None:
+    await world.promote()
+    if frozen:
+        await world.controller.freeze("ann")
+    world.plane.kill("a")
+    await world.controller.poll(0.0)
+    assert (world.plane.route.stable, world.plane.weight("b")) == ("b", 100)
+    assert world.controller.status().quarantined == ()
+    await world.controller.unfreeze("ann")
+    with pytest.raises(CommandRefused, match="both residents"):
+        await world.controller.resume("ann")
+    world.plane.revive("a")
+    await world.step()
+    await world.controller.resume("ann")
+    assert (world.status.phase, world.plane.canary_weight) == (Phase.CANARY, 5)
+
+
+async def test_an_a_that_hangs_at_its_start_has_a_moments_patience(world: World) -> None:
+    """As both residents do after the data plane was started again, B being the first to load."""
+    await world.promote()
+    a = world.plane.residents["a"]
+    for seconds, state in ((1.0, ResidentState.LOADING), (3.0, ResidentState.READY)):
+        a.state = state
+        await world.step(seconds)
+        assert world.status.phase is Phase.BAKE
+    a.state = ResidentState.LOADING
+    for _ in range(8):
+        await world.step()
+    assert (world.status.phase, world.plane.route.stable) == (Phase.HOLD, "b")
+    assert "not ready" in world.status.reasons[0]
+
+
+async def test_an_a_without_a_ready_b_keeps_everybody(world: World) -> None:
+    """Where nobody can serve there is nobody to give them to; whoever is there first has them."""
+    await world.promote()
+    world.plane.kill("b")
+    await world.step()
+    world.plane.kill("a")
+    for _ in range(8):
+        await world.step()
+    assert world.plane.route.stable == "a"
+    world.plane.revive("b")
+    await world.step()
+    assert world.plane.route.stable == "b"
+
+
 async def test_a_bake_in_which_nobody_came_does_not_end(world: World) -> None:
     await world.promote()
     await world.bake()
@@ -203,6 +252,17 @@ async def test_a_person_may_take_the_bake_up_again(world: World) -> None:
     await world.step()
     await world.controller.resume("ann")
     assert (world.status.phase, world.plane.weight("a")) == (Phase.BAKE, 100)
+
+
+async def test_what_a_hand_took_back_from_a_is_not_given_to_it_by_a_resume(world: World) -> None:
+    await world.promote()
+    for stable in ("a", "b"):
+        await world.plane.set_route(by_hand(world, stable, 0))
+        await world.step()
+    assert not world.status.promoted
+    await world.controller.resume("ann")
+    assert (world.status.phase, world.plane.route.stable) == (Phase.CANARY, "b")
+    assert world.plane.canary_weight == 5
 
 
 # ---------------------------------------------------------------- an alert, and who is to blame

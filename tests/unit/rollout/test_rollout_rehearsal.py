@@ -39,6 +39,30 @@ async def test_traffic_waits_for_the_proof_and_the_proof_is_kept(world: World) -
     assert world.status.alarm == status.alarm
 
 
+@pytest.mark.parametrize("what", ["resumed", "restarted"])
+async def test_an_old_proof_starts_no_traffic(world: World, what: str) -> None:
+    """Hours or a data plane ago the alarm rang: that says nothing of now."""
+    world.plane.kill("b")
+    await begin(world)
+    world.plane.revive("b")
+    await world.controller.tick()
+    world.plane.kill("b")
+    await world.controller.tick()
+    await world.controller.poll(0.0)
+    world.plane.rehearsals = Rehearsals.DROPPED
+    if what == "resumed":
+        await world.controller.hold("ann")
+        world.clock.advance(3_600.0)
+        await world.controller.resume("ann")
+    else:
+        world.plane.restart_gateway()
+        await world.controller.poll(0.0)
+    world.plane.revive("b")
+    await world.step()
+    assert world.status.phase is Phase.PREPARE
+    assert "not proved: a rehearsed breach has not come back yet" in world.status.reasons[0]
+
+
 async def test_a_rehearsed_breach_counts_for_nothing(world: World) -> None:
     await world.start()
     assert [(n.line, n.n) for n in world.status.canary if n.n > 3] == []

@@ -144,12 +144,16 @@ class World:
         await self.controller.renew()
         await self.controller.tick()
 
-    async def start(self, weight: int | None = None) -> None:
-        """A rollout that is past its warm-up."""
+    async def warm_up(self, weight: int | None = None) -> None:
+        """A rollout whose warm-up has begun."""
         await self.controller.tick()
         plan, _ = await self.controller.propose(Wishes(weight=weight))
         await self.controller.start(plan, "ann")
         await self.controller.poll(0.0)  # brings the rehearsed breach
+
+    async def start(self, weight: int | None = None) -> None:
+        """A rollout that is past its warm-up."""
+        await self.warm_up(weight)
         self.good(3)
         await self.step()
 
@@ -177,6 +181,14 @@ class World:
             self.plane.residents[resident].cached += 1
             for milestone in (Milestone.FIRST_TOKEN, Milestone.FIRST_AUDIO_PACKET):
                 self._add(MilestoneReached(milestone=milestone, seconds=0.1), name, resident)
+            self._add(RequestFinished(outcome=Outcome.OK, faulted=False), name, resident)
+
+    def late(self, count: int, resident: str = "a") -> None:
+        """So many requests that end well, past every latency line."""
+        for _ in range(count):
+            name = self._next()
+            late = MilestoneReached(milestone=Milestone.FIRST_AUDIO_PACKET, seconds=0.6)
+            self._add(late, name, resident)
             self._add(RequestFinished(outcome=Outcome.OK, faulted=False), name, resident)
 
     def faulty(self, count: int, resident: str = "a") -> None:
