@@ -18,6 +18,10 @@ class CommandRefused(RuntimeError):
     """A command that the rollout's state does not allow; the message says what would."""
 
 
+class ModelNotLoaded(CommandRefused):
+    """What is refused is the model that A should load; A is as it was."""
+
+
 def start(state: RolloutState, plan: RolloutPlan, observed: Observed) -> RolloutState:
     """Begin `plan`. Raises `CommandRefused` where another is under way or the plan cannot be."""
     if state.frozen:

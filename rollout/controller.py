@@ -19,7 +19,7 @@ from rollout import commands, phases, rollback, store
 from rollout.absence import Absence
 from rollout.acting import Hand
 from rollout.capacity import NOTHING_SHOWN, Capacity, capacity
-from rollout.commands import CommandRefused
+from rollout.commands import CommandRefused, ModelNotLoaded
 from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
 from rollout.detectable import Detectable
 from rollout.ledger import JournalFile, Ledger
@@ -114,7 +114,7 @@ class RolloutController:
         self._reading.rehearsal = None
         status = await self._commanded()  # orders A's model, if it has one to load
         if status.phase is Phase.IDLE:
-            raise CommandRefused("; ".join(status.reasons))
+            raise ModelNotLoaded("; ".join(status.reasons))
         return status
 
     async def promote(self, actor: str) -> RolloutStatus:

@@ -44,6 +44,7 @@ def share_seen(weight: int, *, promoted: bool) -> int:
 
 Weight = Annotated[int, msgspec.Meta(ge=1, le=100)]
 ALL = 100  # percent: A is the stable one then, the roles are swapped
+MOST_AT_FIRST = 90  # percent: with less of the traffic B proves nothing that a promotion needs
 
 
 class Step(Wire, frozen=True):
@@ -129,6 +130,11 @@ def make_plan(
     """A plan by the red lines; `weight` and `bake_s` default to S4.4's. Raises `PlanError`."""
     figures = lines.rollout
     share = figures.canary_weight if weight is None else weight
+    if MOST_AT_FIRST < share <= ALL:
+        raise PlanError(
+            f"weight is {share}: choose at most {MOST_AT_FIRST} percent, so that B can show that "
+            "it could take everything back"
+        )
     try:
         return RolloutPlan(
             stable=stable,

@@ -29,9 +29,9 @@ from redline.control.ladder_keeper import LadderKeeper
 from redline.control.plane import ControlPlane
 from redline.control.settings import ControlSettings
 from redline.control.stories import story
-from rollout.commands import CommandRefused
+from rollout.commands import CommandRefused, ModelNotLoaded
 from rollout.controller import RolloutController
-from rollout.dataplane import DataPlaneError, Invalid
+from rollout.dataplane import DataPlaneError
 from rollout.detectable import Detectable
 from rollout.plan import PlanError, RolloutPlan
 from rollout.proposal import Wishes
@@ -289,9 +289,9 @@ async def _asked(action: Awaitable[T]) -> T:
     """The action's outcome, its refusals as HTTP. 422: it is the model that is refused."""
     try:
         return await action
-    except CommandRefused as err:
-        raise Refuse(422 if isinstance(err.__cause__, Invalid) else 409, str(err)) from err
-    except (PlanError, OverrideError) as err:
+    except ModelNotLoaded as err:
+        raise Refuse(422, str(err)) from err
+    except (CommandRefused, PlanError, OverrideError) as err:
         raise Refuse(409, str(err)) from err
     except DataPlaneError as err:
         raise Refuse(502, f"the data plane: {err}") from err

@@ -103,7 +103,7 @@ class AnyRollout(RuleBasedStateMachine):
             self.loop.run_until_complete(work)
 
     @initialize(
-        weight=st.sampled_from([5, 5, 60, 100]), far=st.sampled_from(["", "warm-up", "25", "all"])
+        weight=st.sampled_from([5, 5, 60, 90]), far=st.sampled_from(["", "warm-up", "25", "all"])
     )
     def begin(self, weight: int, far: str) -> None:
         world = self.world

@@ -42,6 +42,7 @@ def test_a_plan_comes_back_from_the_journal_as_it_was() -> None:
         ({"canary": "b"}, "name two residents"),
         ({"weight": 0}, "choose 1 to 100"),
         ({"weight": 101}, "choose 1 to 100"),
+        ({"weight": 91}, "choose at most 90 percent, so that B can show"),
         ({"bake_s": 0.0}, "above 0 seconds"),
         ({"bake_s": float("inf")}, "above 0 seconds"),
         ({"version": ""}, "needs the version"),
