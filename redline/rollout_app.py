@@ -22,7 +22,9 @@ def start(
             "under the same path."
         ),
     ] = None,
-    weight: Annotated[int | None, typer.Option(help="Percent of new sessions for A, 1 to 90.")] = None,
+    weight: Annotated[
+        int | None, typer.Option(help="Percent of new sessions for A, 1 to 90.")
+    ] = None,
     bake: Annotated[str | None, typer.Option(help="How long at that weight: 90s, 10m.")] = None,
     hurry: Annotated[
         bool,

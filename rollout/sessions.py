@@ -8,7 +8,7 @@ import msgspec
 
 from monitors.contract import Count
 
-SLOT_S = 60.0  # from a session's first turn until its mean is a word of its own
+SLOT_S = 10.0  # from a session's first turn until its mean is a word of its own
 UNIT_S = 300.0  # from its first turn until a session that still speaks counts as another
 MOST_SESSIONS = 2_048  # that are remembered of one resident
 

@@ -135,7 +135,7 @@ def test_sessions_that_are_bad_throughout_are_called_though_their_later_turns_te
 
 
 def test_a_mean_is_bet_on_once_when_the_sessions_slot_is_over() -> None:
-    arm = after(*(turn(y, "s", at, line="misses") for y, at in [(0.9, 0.0), (0.5, 30.0)]))
+    arm = after(*(turn(y, "s", at, line="misses") for y, at in [(0.9, 0.0), (0.5, SLOT_S / 2)]))
     start = arm.test("misses").log_e
     arm.pass_time(SLOT_S - 1e-3)
     assert arm.test("misses").log_e == start, "it may still speak"
