@@ -323,7 +323,7 @@ async def test_the_end_of_a_kill_drill_kills_nobody(fresh: Gateway) -> None:
 
 async def test_what_only_a_dead_engine_knew_is_unknown(fresh: Gateway) -> None:
     waiting = f'{catalog.WAITING.name}{{version="v2"}}'
-    await until(lambda: A in fresh.plane.snapshots)
+    await until(lambda: {A, B} <= fresh.plane.snapshots.keys())
     cells = f'{catalog.LIVE_BYTES.name}{{layer_id="0",modality="text",version="v2"}}'
     before = (await fresh.client.get("/metrics")).text
     assert waiting in before
