@@ -1,12 +1,12 @@
 """The fence on disk: synced before an order is acknowledged, read back at start (DESIGN 1)."""
 
-import os
 from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
 
 from monitors.contract import Name
+from runtime import durable
 from runtime.router import Fence
 
 _FILE = "fence.json"
@@ -47,15 +47,5 @@ class FenceFile:
         """Returns once `fence` is on the disk. Raises `OSError` where it is not."""
         if fence == self._stored:
             return
-        part = self._path.with_suffix(".part")
-        with part.open("wb") as file:
-            file.write(msgspec.json.encode(fence))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        durable.replace(self._path, msgspec.json.encode(fence))
         self._stored = fence

@@ -5,13 +5,13 @@ Settings that were changed since the order win: whoever changed them meant it.
 
 import json
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from monitors.contract import Name
+from runtime import durable
 from runtime.settings import ResidentSpec
 
 _FILE = "models.json"
@@ -52,17 +52,8 @@ class ModelsFile:
         """Returns once it is on the disk. Raises `OSError`."""
         one = Loaded(given=self._given[spec.name], spec=spec, load=load)
         loaded = {**self.loaded, spec.name: one}
-        part = self._path.with_suffix(".part")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump({name: each.model_dump(mode="json") for name, each in loaded.items()}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        shown = {name: each.model_dump(mode="json") for name, each in loaded.items()}
+        durable.replace(self._path, json.dumps(shown).encode())
         self.loaded = loaded
 
     def _read(self) -> dict[Name, Loaded]:
