@@ -1,5 +1,6 @@
 """How A's share grows once its bake has passed: step by step, each of them judged (DESIGN 8)."""
 
+from monitors.client_key import EVERYBODY
 from monitors.labels import Phase
 from rollout.capacity import UNPROVED, Capacity
 from rollout.plan import ALL, RolloutPlan
@@ -8,8 +9,15 @@ from rollout.state import Decision, RolloutState, Signals, hold, stay
 
 
 def onward(plan: RolloutPlan, weight: int, capacity: Capacity, why: str) -> Decision:
-    """To the share after `weight`; held where B cannot be shown to be able to take it all back."""
+    """To the share after `weight`; held where B cannot be shown to be able to take it all back, and
+    where clients would get A that it was kept from."""
     after = plan.after(weight)
+    if after == ALL and plan.audience.clients != EVERYBODY:
+        return hold(
+            weight,
+            f"A stays at {weight} %: its lists keep some clients from it, and the next step is for "
+            "all. Promote it by hand if they may have it, or it goes back to 0 after another bake",
+        )
     if unproved(after, capacity):
         return hold(weight, f"A stays at {weight} %: {capacity.words}")
     return Decision(phase=Phase.PROMOTING, weight=after, reasons=(why,))

@@ -43,14 +43,19 @@ async def test_no_list_and_no_copy_outlives_the_canarys_weight(world: World) -> 
     assert (route.canary_weight, route.clients, route.mirror_weight) == (0, EVERYBODY, 0)
 
 
-async def test_a_promoted_version_is_everybodys(world: World) -> None:
+async def test_a_list_is_not_outgrown_without_a_person_and_a_promoted_version_is_everybodys(
+    world: World,
+) -> None:
     world.stable_requests = 5  # enough to show that B can take everything
     await start(world)
-    for _ in range(400):
+    for _ in range(100):
         world.good(5)
         await world.step()
-        if world.plane.route.stable == "a":
+        if world.status.phase is Phase.HOLD:
             break
+    assert "its lists keep some clients from it" in world.status.reasons[0]
+    assert (world.plane.route.canary_weight, world.plane.route.clients) == (50, SOME.clients)
+    await world.controller.promote("ann")
     route = world.plane.route
     assert (route.stable, route.clients, route.mirror_weight) == ("a", EVERYBODY, 0)
 
