@@ -19,7 +19,7 @@ from rollout import commands, phases, rollback, store
 from rollout.absence import Absence
 from rollout.acting import Hand
 from rollout.capacity import NOTHING_SHOWN, Capacity, capacity
-from rollout.commands import CommandRefused, ModelNotLoaded
+from rollout.commands import ModelNotLoaded
 from rollout.dataplane import Conflict, DataPlane, DataPlaneError, Refused
 from rollout.detectable import Detectable
 from rollout.ledger import JournalFile, Ledger
@@ -106,12 +106,9 @@ class RolloutController:
 
     async def start(self, plan: RolloutPlan, actor: str) -> RolloutStatus:
         """Begin a rollout. Commands raise `CommandRefused`, `JournalUnwritable`, `StaleLeader`."""
-        self._see(await self._plane.observe())
-        observed = self._observed
-        if observed is None:
-            raise CommandRefused("the data plane has not been seen yet")
+        observed = await self._plane.observe()
+        self._see(observed)
         self._enter(commands.start(self._state, plan, observed), actor, urgent=False)
-        self._reading.rehearsal = None
         status = await self._commanded()  # orders A's model, if it has one to load
         if status.phase is Phase.IDLE:
             raise ModelNotLoaded("; ".join(status.reasons))
@@ -119,6 +116,7 @@ class RolloutController:
 
     async def promote(self, actor: str) -> RolloutStatus:
         """Give A its next share before the time for it, on evidence."""
+        await self._look_now()
         move = commands.promote(self._state, self._signals(), self._reading.canary)
         self._move(move, actor)
         return await self._commanded()
@@ -130,13 +128,14 @@ class RolloutController:
 
     async def resume(self, actor: str) -> RolloutStatus:
         """End a hold."""
+        await self._look_now()
         self._move(commands.resume(self._state, self._signals()), actor)
         return await self._commanded()
 
     async def rollback(
         self, actor: str, reason: str, cause: Cause = Cause.OPERATOR
     ) -> RolloutStatus:
-        """Take A out now, or try again at once. Answers when it is proved or an attempt failed.
+        """Take A out now, or try again. Answers when an attempt ended, at once while one runs.
 
         An operator's decision puts A under quarantine; another cause only where A is to blame.
         """
@@ -203,9 +202,7 @@ class RolloutController:
             self._depose()
 
     async def _tick(self) -> None:
-        observed = await self._look()
-        if observed is not None:
-            self._see(observed)
+        await self._look_now()
         self._reading.look_for_rehearsal()
         await self._go_on()
         await self._prepare()
@@ -213,6 +210,11 @@ class RolloutController:
             await self._act()
         self._ledger.try_to_catch_up()
         self._save_evidence()
+
+    async def _look_now(self) -> None:
+        observed = await self._look()
+        if observed is not None:
+            self._see(observed)
 
     async def _look(self) -> Observed | None:
         try:

@@ -51,6 +51,7 @@ class Refused(DataPlaneError):
     def __init__(self, status: int, refusal: Refusal) -> None:
         super().__init__(f"refused ({status}): {refusal.error}")
         self.status = status
+        self.why = refusal.error
         self.leader_epoch = refusal.leader_epoch
         self.route_epoch = refusal.route_epoch
 

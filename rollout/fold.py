@@ -60,7 +60,7 @@ class Judgement(Wire, frozen=True):
     """The fold's word on A: BREACH by any line, or by a level that it needs and B does not.
 
     `quarantine`: A is under quarantine if it goes now, because it is to blame or because nothing
-    shows that B shares the cause. `stable_breaches`: lines that B is past itself, which pages.
+    shows that B shares the cause.
     """
 
     verdict: Verdict
@@ -68,7 +68,6 @@ class Judgement(Wire, frozen=True):
     quarantine: bool
     requests: int  # finished on A since this rollout began
     levels: tuple[NeededLevel, ...] = ()
-    stable_breaches: tuple[Numbers, ...] = ()
 
 
 NOTHING_KNOWN = Judgement(verdict=Verdict.INCONCLUSIVE, breaches=(), quarantine=False, requests=0)
@@ -117,7 +116,6 @@ class EvidenceFold:
             quarantine=bool(levels) or any(self.blames_canary(each.line) for each in breaches),
             requests=self._finished,
             levels=levels,
-            stable_breaches=self._stable.breaches(),
         )
 
     def numbers(self) -> tuple[Numbers, ...]:

@@ -212,6 +212,8 @@ def _prepare(state: RolloutState, plan: RolloutPlan, signals: Signals) -> Decisi
         return stay(state, f"waits until {' and '.join(waiting)} can serve")
     if signals.identity in state.quarantined:
         return Decision(phase=Phase.QUARANTINED, weight=0, reasons=(quarantine_words(signals),))
+    if signals.alarm is None and signals.alarm_lack is None:
+        return stay(state, "a breach is rehearsed, to prove the alarm path")
     if signals.alarm is None:
         lack = f"the alarm path is not proved: {signals.alarm_lack}"
         return msgspec.structs.replace(stay(state, lack), noted=True)

@@ -49,7 +49,7 @@ class Preparation:
         try:
             await self._plane.load(plan.canary, order)
         except Refused as err:
-            return phases.refused(str(err))
+            return phases.refused(err.why)
         except DataPlaneError as err:
             log.warning("the load is not ordered: %s", err)
         return None

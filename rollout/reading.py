@@ -11,8 +11,6 @@ from rollout.state import RolloutState
 from rollout.store import Recovered
 from rollout.traffic import Traffic
 
-_NOT_BACK = "a rehearsed breach has not come back yet"
-
 
 class Reading:
     """Goes on where the journal says that the last controller stood.
@@ -24,7 +22,7 @@ class Reading:
         self.cursor, self.fold = found.cursor, found.fold
         self.traffic = Traffic(share_s, clock)
         self.rehearsal: Rehearsal | None = None  # the newest, while the rollout prepares
-        self.alarm_lack = _NOT_BACK
+        self.alarm_lack: str | None = None  # how the last rehearsal failed
         self._clock = clock
         self._heard = clock()  # a fresh start gives the log its time to answer
 
@@ -64,7 +62,7 @@ class Reading:
 
     def forget_rehearsal(self) -> None:
         """What an alarm proved before says nothing of now."""
-        self.rehearsal, self.alarm_lack = None, _NOT_BACK
+        self.rehearsal, self.alarm_lack = None, None
 
     def look_for_rehearsal(self) -> None:
         """Note that the newest rehearsal has failed, where it has."""

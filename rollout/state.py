@@ -119,8 +119,8 @@ class Signals(Wire, frozen=True):
     identity: str | None
     capacity: Capacity  # of B, for all of the traffic
     alarm: AlarmProof | None
-    alarm_lack: str  # why there is no such proof
-    seen: bool = True  # the data plane was seen lately
+    alarm_lack: str | None  # how it failed; None: it has not, so far
+    seen: bool = True  # the data plane was ever seen; its last word is what counts
     loading: Loading | None = None  # of the plan's model
     canary_away_s: float = 0.0  # for how long it has been seen not to be ready
 
@@ -136,7 +136,7 @@ def signals(
     judgement: Judgement,
     capacity: Capacity,
     alarm: AlarmProof | None,
-    alarm_lack: str,
+    alarm_lack: str | None,
     fresh: bool,
     canary_died: bool,
 ) -> Signals:

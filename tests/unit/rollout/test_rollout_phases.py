@@ -30,7 +30,7 @@ WELL = Signals(
     identity="sha256:v2",
     capacity=Capacity(stable="b", busy_share=0.3, served=100, all=200, limit=0.75),
     alarm=AlarmProof(rehearsal="r1", requests=6, seconds=0.1),
-    alarm_lack="",
+    alarm_lack=None,
 )
 SMALL = Capacity(stable="b", busy_share=0.5, served=100, all=200, limit=0.75)
 UNSEEN = Capacity(stable="b", busy_share=None, served=100, all=200, limit=0.75)

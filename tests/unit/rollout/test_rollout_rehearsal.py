@@ -60,7 +60,7 @@ async def test_an_old_proof_starts_no_traffic(world: World, what: str) -> None:
     world.plane.revive("b")
     await world.step()
     assert world.status.phase is Phase.PREPARE
-    assert "not proved: a rehearsed breach has not come back yet" in world.status.reasons[0]
+    assert "a breach is rehearsed, to prove the alarm path" in world.status.reasons[0]
 
 
 async def test_a_rehearsed_breach_counts_for_nothing(world: World) -> None:

@@ -212,7 +212,7 @@ def test_a_needed_level_rolls_back_by_the_cause_of_its_part_in_words_that_say_so
     signals = Signals(
         judgement=story.fold.judgement(), fresh=True, canary_ready=True, stable_ready=True,
         canary_died=False, routed=True, identity=None, capacity=NOTHING_SHOWN, alarm=None,
-        alarm_lack="",
+        alarm_lack=None,
     )  # fmt: skip
     decision = decide(state, signals, 1.0)
     assert (decision.phase, decision.cause) == (Phase.ROLLING_BACK, Cause.CACHE)
