@@ -83,12 +83,13 @@ def make(
     given = _mapping(rules, wrong)
     machinery = {
         name: text
-        for name in given.keys() & _machinery_names()
-        if (text := _machinery(name, given[name], wrong)) is not None
+        for name in given
+        if name in _machinery_names() and (text := _machinery(name, given[name], wrong)) is not None
     }
+    own = [name for name in given if name not in _shipped() and name not in _machinery_names()]
     made = [
         rule
-        for name in (*_shipped(), *(given.keys() - _shipped().keys() - _machinery_names()))
+        for name in (*_shipped(), *own)
         if (rule := _rule(name, given.get(name, _NOTHING), lines, wrong)) is not None
     ]
     windows = _listed(Window, "maintenance", "{days: [sunday], ...}", maintenance, wrong)

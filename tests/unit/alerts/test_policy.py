@@ -171,6 +171,11 @@ def test_a_rule_of_one_first_output_asks_for_it_everywhere():
     assert "to first_token" in wording.describe(own, LINES)
 
 
+def test_rules_of_ones_own_stay_in_the_order_they_are_written():
+    own = [f"{letter}anySoftFaults" for letter in "MADCB"]
+    assert [rule.name for rule in make(LINES, dict.fromkeys(own, SOFT)).rules[-5:]] == own
+
+
 def test_figures_of_a_file_lie_over_a_base(tmp_path: Path):
     base = RedLines(cache=CacheLines(gpu_mem_gb=0.014))
     policy = load(file(tmp_path, "cache: {hit_rate_floor: 0.5}\n"), base)
