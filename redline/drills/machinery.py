@@ -23,7 +23,11 @@ def silent(stage: Stage, process: str) -> None:
     """No Watchdog comes: the control plane evaluates itself, and a breach is still answered."""
     control = stage.control()
     if control.rule_source != Source.PROMETHEUS:
-        raise CannotRun(f"the rules are evaluated by {control.rule_source} already, not Prometheus")
+        raise CannotRun(
+            f"the rules are evaluated by {control.rule_source} already, not Prometheus; its "
+            "first Watchdog comes a minute after `redline up`: try again once `redline status` "
+            "names it"
+        )
     breach = engine.slow(stage)
     stable, mark = engine.at_full(stage, breach), stage.process(process)
     stage.begin(f"{process} is stopped (process {mark.pid})")

@@ -57,7 +57,9 @@ def fires(stack: RunningStack) -> set[str]:
 
 
 def settled(stack: RunningStack) -> bool:
-    """Whether nothing is left of the drill before: a busy machine may have added to it."""
+    """Whether Prometheus evaluates and nothing is left of the drill before."""
+    if stack.get("control", "/api/status")["rule_source"] != "prometheus":
+        return False
     level = stack.resident("b")["level"]
     ladder = {"RedlineLatencyDegrade", "RedlineCacheBelowFloor", "RedlineFirstPacketShed"}
     return not any(level.values()) and not fires(stack) & ladder
