@@ -34,7 +34,7 @@ clip: setup ## write clip.mp4, four seconds of coloured shapes and telephone ton
 
 test: setup ## unit, integration and end-to-end tests
 	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng postgresql:pg_ctlcluster
-	@$(BIN)/pytest -m 'not slow' tests
+	@$(BIN)/pytest -m 'not slow' -n 2 tests
 
 test-slow: setup ## fuzzing, soaks, many rollbacks
 	@deploy/debian-packages prometheus prometheus-alertmanager espeak-ng postgresql:pg_ctlcluster

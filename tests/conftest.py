@@ -4,12 +4,30 @@ import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from tests.support.postgres import Cluster
+
+
+WAITING = "tests/e2e/", "tests/integration/", "tests/rules/"
+
+
+class _Lanes(LoadScopeScheduling):
+    """What waits for processes more than it computes runs in one worker, a test at a time, beside
+    all the others, file by file. No two stacks share the machine, nor do its cores idle meanwhile.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "waiting" if nodeid.startswith(WAITING) else nodeid.split("::", 1)[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """How `pytest -n 2` shares the tests out."""
+    return _Lanes(config, log)
 
 
 def pytest_collection_finish() -> None:
