@@ -17,6 +17,7 @@ class Fence(Wire, frozen=True):
     leader_epoch: Epoch
     route: Route
     min_pool_epochs: dict[Name, Epoch]
+    way_back: Name | None = None  # who was stable before a promotion, until somebody is on trial
 
 
 class OrderRefused(ValueError):
@@ -108,25 +109,30 @@ class Router:
     def fence_after(self, route: Route, ready: Set[Name]) -> Fence:
         """The fence once `route` is taken. A repeated order is a renewal of the lease.
 
-        Raises `OrderRefused` for a stale leader, an epoch that does not grow, or a canary that
+        Raises `OrderRefused` for a stale leader, an epoch that does not grow, or a resident that
         cannot be given traffic; `UnknownResident` for a name that is not here.
         """
         fence = self.admit(route.leader_epoch)
         for name in filter(None, (route.stable, route.canary)):
             self.require(name)
         _require_new_or_same(route, self.route)
-        _require_servable(route, ready)
-        return msgspec.structs.replace(fence, route=route)
+        _require_sense(route)
+        if not self.retreats(route):
+            _require_ready(route, ready)
+        return msgspec.structs.replace(fence, route=route, way_back=self._way_back_after(route))
 
     def retreats(self, route: Route) -> bool:
         """Whether `route` gives nothing to a resident on trial: so that it may be taken before the
         disk has it. The stable one stays, or the last promotion is taken back."""
-        held = self.route
-        if route.canary_weight or route.mirror_weight:
+        if _on_trial(route):
             return False
-        on_trial = held.canary_weight or held.mirror_weight  # as ordered: a lapsed lease is no end
-        takes_back = route.stable == held.canary and not on_trial
-        return route.stable == held.stable or takes_back
+        return route.stable in (self.route.stable, self.fence.way_back)
+
+    def _way_back_after(self, route: Route) -> Name | None:
+        held, way_back = self.route.stable, self.fence.way_back
+        if _on_trial(route) or (route.stable == way_back != held):
+            return None
+        return way_back if route.stable == held else held
 
     def take(self, fence: Fence) -> None:
         """Route by `fence.route`, as `fence_after` gave it, and start its lease."""
@@ -157,14 +163,23 @@ def _require_new_or_same(route: Route, held: Route) -> None:
         )
 
 
-def _require_servable(route: Route, ready: Set[Name]) -> None:
+def _require_sense(route: Route) -> None:
     if route.canary == route.stable:
         raise OrderRefused(f"stable and canary are both {route.stable!r}; name two residents")
     weight = route.canary_weight or route.mirror_weight
-    if not weight:
-        return  # nothing blocks a move toward the stable resident
-    if route.canary is None:
+    if weight and route.canary is None:
         raise OrderRefused(f"weight {weight} without a canary; name one")
-    missing = sorted({route.canary, route.stable} - ready)
+
+
+def _require_ready(route: Route, ready: Set[Name]) -> None:
+    """Of a move toward somebody new; nothing blocks a retreat."""
+    on_trial = _on_trial(route)
+    asked = {route.stable, route.canary} if on_trial else {route.stable}
+    missing = sorted(name for name in asked if name is not None and name not in ready)
     if missing:
-        raise OrderRefused(f"not ready: {', '.join(missing)}; a canary needs both residents")
+        needs = "a canary needs both residents" if on_trial else "it would serve everybody"
+        raise OrderRefused(f"not ready: {', '.join(missing)}; {needs}")
+
+
+def _on_trial(route: Route) -> bool:
+    return bool(route.canary_weight or route.mirror_weight)

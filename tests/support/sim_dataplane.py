@@ -148,6 +148,7 @@ class SimDataPlane:
         self.refuses_models = ""  # why, if it does
         self.busy_share: float | None = None
         self._weight = 0
+        self.way_back: str | None = None  # who was stable before the last promotion
         self.lease_ends = 0.0
 
     # ------------------------------------------------------------ what tests do to it
@@ -222,9 +223,16 @@ class SimDataPlane:
         )
         if route.route_epoch <= self.route.route_epoch and route != held:
             raise self._conflict(f"route epoch {route.route_epoch} does not grow")
-        wanted = {route.stable, route.canary} if route.canary_weight else set[str | None]()
+        back = route.stable in (self.route.stable, self.way_back)
+        wanted = {route.stable} if not back else set[str | None]()
+        if route.canary_weight:
+            wanted = {route.stable, route.canary}
         if wanted - self._ready():
             raise self._conflict("not ready: a canary needs both residents")
+        if route.canary_weight:
+            self.way_back = None
+        elif route.stable != self.route.stable:
+            self.way_back = None if back else self.route.stable
         self.leader_epoch, self.route = route.leader_epoch, route
         self._weight = route.canary_weight
         self.lease_ends = self.clock() + route.lease_s

@@ -150,7 +150,7 @@ def test_nothing_blocks_a_move_to_the_stable_resident() -> None:
 
 
 def swapped(epoch: int, **more: object) -> Route:
-    return a_route(epoch, 0, stable="a", canary="b", **more)
+    return a_route(epoch, stable="a", canary="b", **more)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +166,10 @@ def swapped(epoch: int, **more: object) -> Route:
         ([a_route(1, 50), swapped(2)], a_route(3), True),
         ([a_route(1, 50), swapped(2)], a_route(3, 5), False),
         ([a_route(1, canary=None)], swapped(2), False),
+        ([a_route(1)], swapped(2), False),  # at rest: A never was the stable one
+        ([a_route(1, 50), swapped(2), a_route(3)], swapped(4), False),  # nor is it again
+        ([a_route(1, 50), swapped(2), swapped(3, weight=5)], a_route(4), False),  # B's turn
+        ([swapped(1, weight=50)], a_route(2), False),  # so it is
     ],
 )
 def test_a_retreat_gives_nothing_to_a_resident_that_is_on_trial(
@@ -175,6 +179,15 @@ def test_a_retreat_gives_nothing_to_a_resident_that_is_on_trial(
     for each in held:
         take(router, each)
     assert router.retreats(route) is retreats
+
+
+def test_nobody_is_promoted_who_is_not_ready_and_the_way_back_is_open_to_whoever_it_leads() -> None:
+    router = a_router()
+    with pytest.raises(OrderRefused, match="not ready: a; it would serve everybody"):
+        router.fence_after(swapped(1), frozenset({"b"}))
+    take(router, swapped(1), ready=frozenset({"a"}))  # the way back is a person's to mend
+    take(router, a_route(2), ready=frozenset())
+    assert router.route.stable == "b"
 
 
 def test_a_promotion_is_no_retreat_where_the_lease_of_the_canary_has_run_out() -> None:
@@ -327,6 +340,7 @@ class RouterMachine(RuleBasedStateMachine):
         assert leader >= self.leader
         assert epoch >= self.epoch
         assert not weight or self.ready == BOTH
+        assert retreats or stable in self.ready
         self.leader, self.epoch = leader, epoch
 
     @rule(seconds=st.floats(0.0, 15.0))
