@@ -26,6 +26,7 @@ def machinery(lines: RedLines) -> tuple[Alert, ...]:
         _resident_down(lines),
         _plane_down(AlertName.DATA_PLANE_DOWN, "data plane", RUNTIME_JOB, lines),
         _plane_down(AlertName.CONTROL_PLANE_DOWN, "control plane", CONTROL_JOB, lines),
+        _no_way_back(lines),
         _rollback_incomplete(),
         _journal_unwritable(lines),
         _watchdog(),
@@ -142,6 +143,21 @@ def _plane_down(name: AlertName, plane: str, job: str, lines: RedLines) -> Alert
         summary=f"The {plane} does not answer {{{{ with $labels.instance }}}}at {{{{ . }}}}"
         "{{ end }}",
         runbook=name.page,
+    )
+
+
+def _no_way_back(lines: RedLines) -> Alert:
+    """Its weight is 0 and its role the canary's, so that it is no resident that is missed."""
+    return Alert(
+        name=AlertName.NO_WAY_BACK,
+        when="A rollout has given everybody to a version that is still judged, and the one before "
+        "it, which a rollback would give everybody, cannot serve.",
+        expr=f"{select(catalog.WAY_BACK)} == 0",
+        for_s=lines.alerts.down_s,
+        severity=Severity.PAGE,
+        action=Action.NONE,
+        summary="There is no way back: a rollback now would leave nobody to serve",
+        runbook=AlertName.NO_WAY_BACK.page,
     )
 
 

@@ -19,6 +19,7 @@ class AlertName(StrEnum):
     RESIDENT_DOWN = "RedlineResidentDown"
     DATA_PLANE_DOWN = "RedlineDataPlaneDown"
     CONTROL_PLANE_DOWN = "RedlineControlPlaneDown"
+    NO_WAY_BACK = "RedlineNoWayBack"
     ROLLBACK_INCOMPLETE = "RedlineRollbackIncomplete"
     JOURNAL_UNWRITABLE = "RedlineJournalUnwritable"
     WATCHDOG = "RedlineWatchdog"

@@ -283,6 +283,11 @@ ROLLBACK_INCOMPLETE = Metric(
     "redline_rollback_incomplete", Kind.GAUGE,
     "1 while a rollback could not be proved complete.",
 )  # fmt: skip
+WAY_BACK = Metric(
+    "redline_rollout_way_back_ready", Kind.GAUGE,
+    "0 while the version that a rollback would give everybody cannot serve; "
+    "absent unless a rollout has given everybody to another.",
+)  # fmt: skip
 JOURNAL_WRITABLE = Metric(
     "redline_control_journal_writable", Kind.GAUGE,
     "0 where the journal took no write when last tried; absent before the first try.",
@@ -310,7 +315,7 @@ DATA_PLANE: tuple[Metric, ...] = (
 )  # fmt: skip
 CONTROL_PLANE: tuple[Metric, ...] = (
     LEADER_EPOCH, WEBHOOKS, NOTICES, TRANSITIONS, ROLLOUT_PHASE, ROLLBACKS, ROLLBACK_INCOMPLETE,
-    JOURNAL_WRITABLE, HEARTBEAT_AGE, RULES_EMBEDDED,
+    WAY_BACK, JOURNAL_WRITABLE, HEARTBEAT_AGE, RULES_EMBEDDED,
 )  # fmt: skip
 ALL: tuple[Metric, ...] = DATA_PLANE + CONTROL_PLANE
 

@@ -27,10 +27,10 @@ from rollout.plan import Cause, RolloutPlan
 from rollout.preparing import Preparation
 from rollout.proposal import Wishes, detectable_at, proposed
 from rollout.reading import Reading
+from rollout.saving import Saving
 from rollout.state import Decision, RolloutState, Signals, is_routed, signals
 from rollout.status import RolloutStatus
 
-_SAVE_S = 5.0  # between two saves of the evidence
 _NO_WISHES = Wishes()
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class RolloutController:
         self._observed: Observed | None = None
         self._absence = Absence(clock)
         self._staying: tuple[str, ...] = ()  # why it stays where it is, by the last look
-        self._saved = clock()
+        self._saving = Saving(self._ledger, clock)
         self._deposed = False
         self._be(found.state, self._entered)
 
@@ -163,6 +163,7 @@ class RolloutController:
     def status(self) -> RolloutStatus:
         """All there is to show."""
         state, reading, progress = self._state, self._reading, self._hand.progress
+        seen = self._signals()
         rolling_back = state.phase is Phase.ROLLING_BACK
         failed = progress is not None and progress.failure is not None
         return RolloutStatus(
@@ -173,7 +174,8 @@ class RolloutController:
             plan=state.plan,
             weight=state.weight,
             capacity=self._capacity(),
-            loading=self._signals().loading,
+            loading=seen.loading,
+            way_back=seen.way_back,
             alarm=state.alarm,
             promoted=state.promoted,
             serves=state.has_traffic,
@@ -190,6 +192,11 @@ class RolloutController:
             unjournalled=self._ledger.behind,
             deposed=self._deposed,
         )
+
+    @property
+    def way_back(self) -> bool | None:
+        """Whether B, that a rollback would give everybody, can serve; None: it does, or unknown."""
+        return self._signals().way_back
 
     # ------------------------------------------------------------ seeing
     async def _as_leader(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -209,7 +216,8 @@ class RolloutController:
         if self._is_due():
             await self._act()
         self._ledger.try_to_catch_up()
-        self._save_evidence()
+        if self._state.under_way:
+            self._saving.go_on(self._reading, self._clock() - self._entered)
 
     async def _look_now(self) -> None:
         observed = await self._look()
@@ -388,13 +396,3 @@ class RolloutController:
         wanted = self._state.route is not None and epoch == self._state.route_epoch
         if observed is not None and wanted:  # else a newer order went past it
             self._yield_to(observed, str(error))
-
-    def _save_evidence(self) -> None:
-        now, reading = self._clock(), self._reading
-        if reading.fold is None or not self._state.under_way or now - self._saved < _SAVE_S:
-            return
-        self._saved = now
-        try:
-            store.save_evidence(self._ledger, reading.cursor, reading.fold, now - self._entered)
-        except JournalUnwritable as err:
-            log.warning("the evidence is not saved: %s", err)

@@ -6,7 +6,6 @@ from monitors.contract import Epoch
 from monitors.labels import Phase
 from monitors.preparing import Loading, LoadStage
 from rollout import promotion
-from rollout.fold import Judgement
 from rollout.plan import ALL, Cause, ModelToLoad, RolloutPlan, cause_of
 from rollout.rollback import Progress, RollbackOrder
 from rollout.sequential import Numbers, Verdict
@@ -22,7 +21,7 @@ def decide(state: RolloutState, signals: Signals, phase_s: float) -> Decision:
     if plan is None or not (state.serves or state.phase is Phase.PREPARE):
         return stay(state, *state.reasons)
     if state.serves and signals.judgement.verdict is Verdict.BREACH:
-        return _roll_back(signals.judgement)
+        return _roll_back(plan, signals)
     retreat = _retreat(state, plan, signals, phase_s)
     if retreat is not None:
         return retreat
@@ -106,16 +105,20 @@ def _held_from(state: RolloutState, decision: Decision) -> Phase | None:
     return state.held_from if state.phase is Phase.HOLD else state.phase
 
 
-def _roll_back(judgement: Judgement) -> Decision:
-    """Faults, where they are among the causes, decide what becomes of the streams in flight."""
+def _roll_back(plan: RolloutPlan, signals: Signals) -> Decision:
+    """Faults, where they are among the causes, decide what becomes of the streams in flight. That B
+    cannot serve stops nothing: a version past its line is not kept for want of another."""
+    judgement = signals.judgement
     found = (*judgement.breaches, *judgement.levels)
     causes = [cause_of(each.line) for each in found]
+    nobody = signals.way_back is False
     return Decision(
         phase=Phase.ROLLING_BACK,
         weight=0,
         reasons=(
             *(in_words(numbers) for numbers in judgement.breaches),
             *(level.in_words() for level in judgement.levels),
+            *((f"{plan.stable!r} is not ready: nobody is served until it is",) * nobody),
         ),
         cause=Cause.FAULTS if Cause.FAULTS in causes else causes[0],
         quarantine=judgement.quarantine,

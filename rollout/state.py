@@ -124,6 +124,8 @@ class Signals(Wire, frozen=True):
     loading: Loading | None = None  # of the plan's model
     canary_away_s: float = 0.0  # for how long it has been seen not to be ready
 
+    way_back: bool | None = None  # where A serves all, and may be taken out: whether B is ready
+
     @property
     def both_ready(self) -> bool:
         return bool(self.canary_ready and self.stable_ready)
@@ -153,11 +155,12 @@ def signals(
                 right = resident.version == plan.version and (plan.model is None or _is_in(loading))
                 identity = identity_of(resident) if right else None
             ready[resident.name] = right and resident.state is ResidentState.READY
+    stable_ready = None if plan is None else ready.get(plan.stable)
     return Signals(
         judgement=judgement,
         fresh=fresh,
         canary_ready=None if plan is None else ready.get(plan.canary),
-        stable_ready=None if plan is None else ready.get(plan.stable),
+        stable_ready=stable_ready,
         canary_died=canary_died,
         routed=is_routed(state, observed),
         identity=identity,
@@ -166,6 +169,7 @@ def signals(
         alarm_lack=alarm_lack,
         seen=observed is not None,
         loading=loading,
+        way_back=stable_ready if state.serves and state.promoted else None,
     )
 
 

@@ -196,6 +196,8 @@ class ControlPlane:
         if self.watch is not None:
             embedded = self.watch.rule_source is Source.EMBEDDED
             self.exposition.gauge(catalog.RULES_EMBEDDED).set(float(embedded))
+        way_back = None if self.controller is None else self.controller.way_back
+        self.exposition.gauge(catalog.WAY_BACK).set(None if way_back is None else float(way_back))
         return self.exposition.render(accept)
 
     async def _acquire(self) -> int:

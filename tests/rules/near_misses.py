@@ -32,6 +32,7 @@ WEIGHT = f"redline_route_weight_ratio{{{_A}}}"
 ANSWERED = f'redline_requests_total{{{_A},outcome="ok"}}'
 CAME = f"redline_first_output_seconds_count{{{_TOKEN}}}"
 UNPROVED = 'redline_rollback_incomplete{instance="c",job="redline-control"}'
+WAY_BACK = 'redline_rollout_way_back_ready{instance="c",job="redline-control"}'
 WRITABLE = 'redline_control_journal_writable{instance="c",job="redline-control"}'
 
 
@@ -117,6 +118,14 @@ BREACHES = (
         cured={UP: "1x9 0x29 1x20"},
         over=40,
         needed=(UP, WEIGHT),
+    ),
+    Breach(
+        AlertName.NO_WAY_BACK,
+        {WAY_BACK: "1x9 0x30"},
+        at=20,
+        cured={WAY_BACK: "1x9 0x19 1x9"},
+        over=30,
+        needed=(WAY_BACK,),
     ),
     Breach(
         AlertName.ROLLBACK_INCOMPLETE,

@@ -2,8 +2,9 @@
 
     python -m tests.support.record_exposition
 
-Starts `redline up`, begins a rollout, sends clips to both residents between two scrapes, and
-writes both scrapes of both planes to tests/fixtures/redline. Takes a minute or two.
+Starts `redline up`, begins a rollout, sends clips to both residents between two scrapes, gives
+everybody to the canary, and writes both scrapes of both planes to tests/fixtures/redline. Takes a
+minute or two.
 """
 
 import tempfile
@@ -26,13 +27,14 @@ def record(folder: Path) -> None:
         clip.write_bytes(media.clip(2.0, sound="speech"))
         stack = start_stack(Path(scratch, "state"), lines)
         try:
-            stack.cli("rollout", "start", "--weight", "50")
+            stack.cli("rollout", "start", "--yes", "--weight", "50")
             wait_until(lambda: _canary_serves(stack), 60)
             _ask(stack, clip, Path(scratch))
             _scrape(stack, folder, 0)
             since = time.monotonic()
             _ask(stack, clip, Path(scratch))
             time.sleep(max(0.0, APART_S - (time.monotonic() - since)))
+            _give_everybody_to_the_canary(stack)
             _scrape(stack, folder, 1)
         finally:
             stop_stack(stack)
@@ -40,6 +42,17 @@ def record(folder: Path) -> None:
 
 def _canary_serves(stack: RunningStack) -> bool:
     return 'redline_route_weight_ratio{version="tiny-omni-2"} 0.5' in _metrics(stack, "runtime")
+
+
+def _give_everybody_to_the_canary(stack: RunningStack) -> None:
+    """By hand: a rollout's own promotion takes thousands of requests."""
+    seen = stack.get("runtime", "/control")
+    order = {
+        "leader_epoch": seen["leader_epoch"], "route_epoch": seen["route_epoch"] + 1,
+        "stable": "a", "canary": "b", "canary_weight": 0,
+    }  # fmt: skip
+    stack.request("PUT", "runtime", "/control/route", json=order)
+    wait_until(lambda: "redline_rollout_way_back_ready 1.0" in _metrics(stack, "control"), 30)
 
 
 def _ask(stack: RunningStack, clip: Path, scratch: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from alerts.ladder import Move, Part
 from alerts.names import AlertName
-from monitors.contract import DrainOrder, DrainReport
+from monitors.contract import DrainOrder, DrainReport, Route
 from monitors.journal import Journal, JournalUnwritable, LeaderLease
 from monitors.labels import Phase
 from monitors.redlines import RedLines
@@ -195,6 +195,26 @@ async def test_the_moves_of_a_fifth_version_are_counted_and_end_no_control_plane
     shown = re.findall(r'transitions_total{part="kv",version="(v.)"} (\S+)', office.metrics())
     assert shown == [("v2", "2.0"), ("v3", "1.0"), ("v4", "1.0"), ("v5", "1.0")]
     await office.plane.close()
+
+
+async def test_a_way_back_that_cannot_serve_is_shown_where_everybody_is_on_a(
+    tmp_path: Path, dataplane: SimDataPlane
+) -> None:
+    name = "redline_rollout_way_back_ready"
+    office = Office(tmp_path, dataplane)
+    async with in_office(office):
+        await serving(office)
+        assert f"\n{name} " not in office.metrics(), "B serves: a resident that is down is missed"
+        by_hand = Route(
+            leader_epoch=office.plane.leader_epoch or 0,
+            route_epoch=99, stable="a", canary="b", canary_weight=0, lease_s=10.0,
+        )  # fmt: skip
+        await dataplane.set_route(by_hand)
+        await until(lambda: f"\n{name} 1.0" in office.metrics())
+        dataplane.kill("b")
+        await until(lambda: f"\n{name} 0.0" in office.metrics())
+        dataplane.revive("b")
+        await until(lambda: f"\n{name} 1.0" in office.metrics())
 
 
 # ---------------------------------------------------------------- rollback by alert

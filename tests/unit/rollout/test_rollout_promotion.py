@@ -8,6 +8,7 @@ from monitors.labels import Phase, ResidentState
 from rollout.commands import CommandRefused
 from rollout.plan import Cause
 from rollout.proposal import Wishes
+from rollout.rollback import KIND, Record
 from rollout.status import RolloutStatus
 from tests.unit.rollout.world import World
 
@@ -137,17 +138,36 @@ async def test_a_canary_of_most_needs_the_proof_before_it_begins(world: World) -
 
 
 async def test_a_bake_without_a_way_back_says_so_and_does_not_end(world: World) -> None:
+    assert world.status.way_back is None
     await world.promote()
+    assert world.status.way_back is True
     world.plane.kill("b")
     await world.bake(1)
-    assert world.status.phase is Phase.BAKE
+    assert (world.status.phase, world.status.way_back) == (Phase.BAKE, False)
     assert "no way back" in world.status.reasons[0]
     told = [e for e in world.journal.journal.read() if b"no way back" in bytes(e.body)]
     assert len(told) == 1, "it is journalled, once"
     world.plane.revive("b")
     world.good(1)
     await world.step()
-    assert world.status.phase is Phase.STABLE
+    assert (world.status.phase, world.status.way_back) == (Phase.STABLE, None)
+
+
+async def test_a_breach_without_a_way_back_takes_a_out_and_says_whom_it_leaves(
+    world: World,
+) -> None:
+    await world.promote()
+    world.plane.kill("b")
+    await world.step()
+    world.faulty(40)
+    await world.step()
+    assert world.plane.route.stable == "b"
+    order = next(
+        entry.read_as(Record).progress.order
+        for entry in world.journal.journal.read()
+        if entry.kind == KIND
+    )
+    assert "'b' is not ready: nobody is served until it is" in order.reasons
 
 
 @pytest.mark.parametrize("frozen", [False, True])
