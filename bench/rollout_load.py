@@ -7,7 +7,6 @@ all rounds; its bounds resample whole rounds, so that what the machine did meanw
 """
 
 import asyncio
-import json
 import shutil
 import tempfile
 import time
@@ -51,22 +50,7 @@ def _clip(number: int) -> bytes:
 
 async def _asked(gateway: Gateway, number: int) -> None:
     """A spoken answer about one of a few clips, the same ones in both arms."""
-    content = [
-        {"type": "video_url", "video_url": {"url": "attachment:clip.mp4"}},
-        {"type": "text", "text": "Which digits do you hear?"},
-    ]
-    request = {
-        "model": "redline",
-        "messages": [{"role": "user", "content": content}],
-        "modalities": ["text", "audio"],
-        "max_tokens": 8,
-        "stream": True,
-    }
-    answer = await gateway.client.post(
-        "/v1/chat/completions",
-        files={"file": ("clip.mp4", _clip(number))},
-        data={"request": json.dumps(request)},
-    )
+    answer = await gateway.ask_about(_clip(number), "Which digits do you hear?")
     if answer.status_code != 200:
         raise RuntimeError(f"B did not answer: {answer.text}")
     await asyncio.sleep(THINK_S)

@@ -46,6 +46,26 @@ class Gateway:
         await self.settled()
         return answer
 
+    async def ask_about(self, clip: bytes, question: str, **more: Any) -> httpx.Response:
+        """The answer to a question about a clip, in text and speech, as a stream."""
+        content = [
+            {"type": "video_url", "video_url": {"url": "attachment:clip.mp4"}},
+            {"type": "text", "text": question},
+        ]
+        request = {
+            "model": "redline",
+            "messages": [{"role": "user", "content": content}],
+            "modalities": ["text", "audio"],
+            "max_tokens": 8,
+            "stream": True,
+            **more,
+        }
+        return await self.client.post(
+            "/v1/chat/completions",
+            files={"file": ("clip.mp4", clip)},
+            data={"request": json.dumps(request)},
+        )
+
     async def settled(self) -> None:
         """Verdicts on speech come a moment behind its last byte."""
         for name in VERSIONS:

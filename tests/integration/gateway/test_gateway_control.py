@@ -3,6 +3,8 @@
 import asyncio
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -102,16 +104,21 @@ async def test_a_stale_leader_or_epoch_is_refused_with_the_epochs_held(gateway: 
     assert (await gateway.status(A))["weight"] == 5
 
 
+@contextmanager
+def full_disk(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def store(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.plane.fence_file, "store", store)
+        yield
+
+
 async def test_a_disk_that_is_full_never_holds_up_a_move_to_the_stable_one(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await gateway.route(50)
-
-    def full(_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(gateway.plane.fence_file, "store", full)
+    with full_disk(gateway, monkeypatch):
         checked(await gateway.route(90), 507)
         assert (await gateway.status(A))["weight"] == 50
         checked(await gateway.route(0), 507)
@@ -122,19 +129,13 @@ async def test_a_promotion_or_a_copy_waits_for_the_disk_and_a_rollback_does_not(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await gateway.route(50)
-
-    def full(_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(gateway.plane.fence_file, "store", full)
+    with full_disk(gateway, monkeypatch):
         checked(await gateway.route(0, stable=A, canary=B), 507)
         assert (await gateway.status(A))["weight"] == 50, "a restart would not know of more"
         checked(await gateway.route(0, mirror_weight=10), 507)
         assert gateway.plane.router.mirror_weight == 0
     taken(await gateway.route(0, stable=A, canary=B), Observed)
-    with monkeypatch.context() as patch:
-        patch.setattr(gateway.plane.fence_file, "store", full)
+    with full_disk(gateway, monkeypatch):
         checked(await gateway.route(0), 507)
         assert (await gateway.status(A))["weight"] == 0
 

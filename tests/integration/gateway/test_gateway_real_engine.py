@@ -1,7 +1,6 @@
 """The gateway over the project's own engine: a clip in, text and speech out, a flush proved."""
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,8 @@ LOAD_S = 120.0
 
 
 async def ask(gateway: Gateway, clip: bytes) -> list[Any]:
-    content = [
-        {"type": "video_url", "video_url": {"url": "attachment:clip.mp4"}},
-        {"type": "text", "text": "What do you see and hear?"},
-    ]
-    request = {
-        "model": "redline",
-        "messages": [{"role": "user", "content": content}],
-        "modalities": ["text", "audio"],
-        "max_tokens": 8,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    answer = await gateway.client.post(
-        "/v1/chat/completions",
-        files={"file": ("clip.mp4", clip)},
-        data={"request": json.dumps(request)},
-    )
+    usage = {"include_usage": True}
+    answer = await gateway.ask_about(clip, "What do you see and hear?", stream_options=usage)
     assert answer.status_code == 200, answer.text
     return events_of(answer.text)
 
