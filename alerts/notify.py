@@ -24,6 +24,7 @@ class Happening(StrEnum):
 
     STARTED = "started"
     REFUSED = "refused"  # A did not get its model, and is as it was
+    CALLED_OFF = "called_off"  # by somebody, before A had traffic
     CANARY = "canary"
     PROMOTING = "promoting"  # each step, and the bake after the last
     PROMOTED = "promoted"

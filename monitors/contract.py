@@ -86,6 +86,9 @@ class Route(Wire, frozen=True):
     Of `mirror_weight` percent of `clients`' sessions on `stable`, the canary is given copies of the
     requests, whose answers nobody gets. Both weights are a lease: when `lease_s` passes without a
     renewal they are 0.
+
+    `takes_back`: it ends a promotion, in favour of whoever was stable before. Nothing holds that
+    up: neither that they are not ready nor a disk that takes no fence. It gives no weight.
     """
 
     leader_epoch: Epoch
@@ -96,6 +99,7 @@ class Route(Wire, frozen=True):
     lease_s: Lease = 10.0
     clients: CanaryClients = EVERYBODY
     mirror_weight: Percent = 0
+    takes_back: bool = False
 
 
 class LadderOrder(Wire, frozen=True):

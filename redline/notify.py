@@ -24,7 +24,8 @@ def command(
 ) -> None:
     """The receivers of notices that a `redline.yaml` names, or those of the stack started here.
 
-    Exit codes: 0, each has a URL, and took the notice; 1, one has or did not; 2, wrong usage.
+    Exit codes: 0, each has a URL and, with --test, took the notice; 1, one has none, or did not
+    take it; 2, wrong usage.
     """
     receivers = policy_of(lines).notify if lines is not None else _of_stack(state_dir)
     if not receivers:

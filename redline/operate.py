@@ -11,7 +11,7 @@ from rich.table import Table
 from alerts.firing import Firing
 from alerts.promql import parse_duration as parse_duration
 from monitors.contract import Observed
-from redline.client import ask
+from redline.client import ClientError, ask
 from redline.control.api import (
     ControlStatus,
     VerbOrder,
@@ -113,12 +113,17 @@ def _rollout(stack: Stack) -> Group:
 
 
 def command(stack: Stack, verb: str, actor: str, argument: str) -> None:
-    """One of the short commands; prints where the rollout is afterwards."""
+    """One of the short commands; prints where the rollout is afterwards.
+
+    Raises `ClientError`, also for a rollback that is not proved.
+    """
     room = "" if verb in ("freeze", "unfreeze") else "rollout/"
     order = VerbOrder(actor=actor, argument=argument)
     url = f"{stack.control_url}/api/{room}{verb}"
     status = ask(stack, "POST", url, RolloutStatus, order, timeout_s=60.0)
     Console().print(rollout_shown(status))
+    if verb == "rollback" and status.rollback_incomplete:
+        raise ClientError("the rollback is not proved complete: Redline goes on trying")
 
 
 def _status(stack: Stack) -> ControlStatus:

@@ -23,9 +23,11 @@ def start(
         ),
     ] = None,
     weight: Annotated[
-        int | None, typer.Option(help="Percent of new sessions for A, 1 to 90.")
+        int | None, typer.Option(help="Percent of new sessions for A.", min=1, max=90)
     ] = None,
-    bake: Annotated[str | None, typer.Option(help="How long at that weight: 90s, 10m.")] = None,
+    bake: Annotated[
+        str | None, typer.Option(help="How long at that weight, and at 100 %: 90s, 10m.")
+    ] = None,
     hurry: Annotated[
         bool,
         typer.Option("--hurry", help="Load at full priority, at B's cost; else in the background."),
@@ -45,13 +47,14 @@ def start(
 ) -> None:
     """Begin: A gets its share of new sessions and is judged by evidence (S4.4).
 
-    Says first what today's traffic can detect, and asks. Exit codes: 1, not begun; 2, wrong usage,
-    or a model that is refused: A is as it was.
+    Says first what today's traffic can detect, and asks. Exit codes: 1, not begun, or called off
+    while A loads; 2, wrong usage, or a model that is refused: A is as it was; 3, begun, and no
+    longer followed.
     """
     from redline.audience import audience_of
     from redline.control.api import StartOrder
     from redline.operate import parse_duration
-    from redline.rollout_start import ModelRefused, start_rollout
+    from redline.rollout_start import ModelRefused, OutOfSight, start_rollout
 
     try:
         bake_s = None if bake is None else parse_duration(bake)
@@ -74,6 +77,8 @@ def start(
                 fail("not started")
         except ModelRefused as err:
             fail(err, 2)
+        except OutOfSight as err:
+            fail(err, 3)
 
     operate(begin, state_dir)
 
@@ -109,13 +114,13 @@ def promote(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
 
 @app.command("hold")
 def hold(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
-    """Stay where it is; a breach still rolls back."""
+    """Stay at this share, for a bake at most; a breach still rolls back. Then A goes to 0."""
     verb("hold", actor, state_dir)
 
 
 @app.command("resume")
 def resume(actor: Actor = "operator", state_dir: StateDir = STATE_DIR) -> None:
-    """Go on after a hold."""
+    """Go on after a hold, where it began."""
     verb("resume", actor, state_dir)
 
 
@@ -125,7 +130,11 @@ def rollback(
     actor: Actor = "operator",
     state_dir: StateDir = STATE_DIR,
 ) -> None:
-    """Take A out now: cut over, fence, drain, flush, verify, quarantine."""
+    """Take A out now: cut over, fence, drain, flush, verify, quarantine.
+
+    Before A has traffic it calls the rollout off, and nothing is quarantined. Exit codes: 1,
+    refused, or A is out of traffic and not proved clean.
+    """
     verb("rollback", actor, state_dir, reason)
 
 

@@ -9,11 +9,12 @@ from rich.markup import escape
 
 from monitors.labels import Phase
 from monitors.preparing import LoadStage
-from redline.client import RefusedError, ask
+from redline.client import ClientError, RefusedError, ask
 from redline.control.api import ControlStatus, ProposalAnswer, StartAnswer, StartOrder
 from redline.settings import Stack
 from rollout.detectable import Detectable
 from rollout.lines import DEGRADE, FIRST_PACKET
+from rollout.phases import MODEL_REFUSED
 from rollout.plan import ALL, RolloutPlan
 from rollout.status import RolloutStatus
 
@@ -24,10 +25,18 @@ class ModelRefused(RuntimeError):
     """The model is not loaded, A is as it was; the message says why."""
 
 
+class NotGoneOn(ClientError):
+    """The rollout is over while A loads: somebody called it off, or the weights are barred."""
+
+
+class OutOfSight(RuntimeError):
+    """A rollout that has begun and goes on, unwatched; the message says how to look again."""
+
+
 def start_rollout(stack: Stack, order: StartOrder, confirm: Callable[[str], bool]) -> bool:
     """Show what today's traffic can detect, and begin if `confirm` says so; whether it began.
 
-    Returns once A has its model. Raises `ModelRefused` and `ClientError`.
+    Returns once A has its model. Raises `ModelRefused`, `OutOfSight` and `ClientError`.
     """
     console = Console()
     url = f"{stack.control_url}/api/rollout"
@@ -37,7 +46,7 @@ def start_rollout(stack: Stack, order: StartOrder, confirm: Callable[[str], bool
         return False
     begun = _begun(stack, f"{url}/start", order)
     if begun.plan.model is not None:
-        _follow(console, stack, begun.status)
+        _watched(console, stack, begun.status)
     console.print("begun; watch it: redline rollout status --watch")
     return True
 
@@ -91,12 +100,28 @@ def _past(plan: RolloutPlan, name: str) -> str:
     return f"{{:.1%}} past {1000 * seconds:.0f} ms"
 
 
+def _watched(console: Console, stack: Stack, status: RolloutStatus) -> None:
+    """What ends this command ends no rollout."""
+    again = "the rollout has begun and goes on: redline rollout status --watch"
+    try:
+        _follow(console, stack, status)
+    except NotGoneOn:
+        raise
+    except KeyboardInterrupt:
+        raise OutOfSight(again) from None
+    except ClientError as err:
+        raise OutOfSight(f"{err}; {again}") from err
+
+
 def _follow(console: Console, stack: Stack, status: RolloutStatus) -> None:
-    """Until A has its model, or will not get it. Raises `ModelRefused`."""
+    """Until A has its model, or will not get it. Raises `ModelRefused` and `NotGoneOn`."""
     told: LoadStage | None = None
     while True:
-        if status.phase is Phase.IDLE:
-            raise ModelRefused("; ".join(status.reasons))
+        reasons = "; ".join(status.reasons)
+        if status.phase is Phase.IDLE and reasons.startswith(MODEL_REFUSED):
+            raise ModelRefused(reasons)
+        if status.phase in (Phase.IDLE, Phase.QUARANTINED):
+            raise NotGoneOn(reasons)
         if not status.loads:
             return
         if status.loading is not None and status.loading.stage is not told:

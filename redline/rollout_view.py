@@ -19,7 +19,13 @@ def rollout_shown(status: RolloutStatus) -> Group:
 
 
 def _parts(status: RolloutStatus) -> Iterator[RenderableType]:
-    yield f"rollout: [bold]{status.phase}[/] for {status.phase_s:.0f} s"
+    covers = "" if status.covered is None else f" ({status.covered})"
+    yield f"rollout: [bold]{status.phase}[/]{covers} for {status.phase_s:.0f} s"
+    if status.plan is not None:
+        a, b = status.plan.canary, status.plan.stable
+        yield f"  A is {escape(status.plan.version)} ({a}), B is {b}"
+    if status.way_back is False:
+        yield "  [red]there is no way back[/]: B is not ready"
     for reason in status.reasons:
         yield f"  {escape(reason)}"
     if status.plan is not None and status.share:
@@ -31,6 +37,7 @@ def _parts(status: RolloutStatus) -> Iterator[RenderableType]:
     if status.alarm is not None:
         yield f"  {escape(status.alarm.words)}"
     if status.canary:
+        yield f"  verdict on A: [bold]{status.verdict}[/]"
         yield _evidence(status.canary)
     for past in (n for n in status.stable if n.verdict is Verdict.BREACH):
         yield f"  [red]B itself is past its line[/]: {escape(in_words(past))}"
@@ -54,7 +61,7 @@ def _way(status: RolloutStatus) -> str:
 def _evidence(numbers: tuple[Numbers, ...]) -> Table:
     """For a terminal of 80 columns: what is too long goes on below, nothing is cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for head in ("line on A", "verdict", "crossed", "limit", "E (breach at)"):
+    for head in ("line on A", "verdict", "crossed", "limit", "breach", "pass"):
         table.add_column(head, overflow="fold")
     for n in numbers:
         table.add_row(
@@ -62,9 +69,15 @@ def _evidence(numbers: tuple[Numbers, ...]) -> Table:
             n.verdict,
             f"{round(n.events, 1):g} of {n.n}",
             f"{n.limit:.2%}",
-            f"{n.e:.2g} ({n.threshold:,.0f})",
+            _way_gone(n.to_breach),
+            _way_gone(n.to_pass),
         )
     return table
+
+
+def _way_gone(share: float | None) -> str:
+    """Rounded down: 100 % is there."""
+    return "?" if share is None else f"{int(100 * share)} %"
 
 
 def _rollback(last: Progress) -> Iterator[str]:

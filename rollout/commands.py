@@ -5,10 +5,10 @@ import msgspec
 from monitors.contract import Observed, ResidentStatus
 from monitors.labels import Phase
 from rollout import promotion
-from rollout.phases import in_words, quarantine_words
+from rollout.phases import clearing, quarantine_words
 from rollout.plan import ALL, Cause, RolloutPlan
 from rollout.sequential import Numbers, Verdict
-from rollout.state import Decision, RolloutState, Signals, identity_of
+from rollout.state import OR_BACK_TO_0, Decision, RolloutState, Signals, identity_of
 
 _HOLDABLE = frozenset({Phase.PREPARE, Phase.WARMUP, Phase.CANARY, Phase.PROMOTING})
 _PROMOTABLE = frozenset({Phase.CANARY, Phase.PROMOTING, Phase.HOLD})
@@ -38,8 +38,7 @@ def start(state: RolloutState, plan: RolloutPlan, observed: Observed) -> Rollout
     identity = None if plan.model is not None else identity_of(canary)
     if identity in state.quarantined:
         raise CommandRefused(
-            f"{identity} is under quarantine; `redline rollout clear-quarantine {identity}` "
-            "lets it serve again"
+            f"{identity} is under quarantine; `{clearing(identity)}` lets it serve again"
         )
     return RolloutState(
         phase=Phase.PREPARE,
@@ -71,8 +70,7 @@ def promote(state: RolloutState, signals: Signals, numbers: tuple[Numbers, ...])
     if state.judged_from is None:
         raise CommandRefused("A warms up, judged on faults alone: resume, and wait for the lines")
     if signals.judgement.verdict is not Verdict.PASS:
-        lacking = "; ".join(in_words(n) for n in numbers if n.verdict is not Verdict.PASS)
-        raise CommandRefused(f"not enough evidence of health yet: {lacking}")
+        raise CommandRefused(f"not enough evidence of health yet: {_lacking(numbers)}")
     weight = plan.after(state.weight)
     if weight == ALL and not signals.stable_ready:
         raise CommandRefused("B is not ready: A may not serve everybody without a way back")
@@ -81,11 +79,23 @@ def promote(state: RolloutState, signals: Signals, numbers: tuple[Numbers, ...])
     return Decision(phase=Phase.PROMOTING, weight=weight, reasons=("promoted by hand",))
 
 
+def _lacking(numbers: tuple[Numbers, ...]) -> str:
+    """Which lines have yet to pass: those on which A shows something, if there are any."""
+    lacking = [each for each in numbers if each.verdict is not Verdict.PASS]
+    seen = [each for each in lacking if each.n] or lacking
+    return "; ".join(
+        f"{each.line}: {each.events:g} of {each.n} requests, E of health {each.pass_e:.2g} of "
+        f"{each.pass_threshold:,.0f}"
+        for each in seen
+    )
+
+
 def hold(state: RolloutState) -> Decision:
     """Stay at this weight; a breach still rolls back, and a whole bake's wait ends it."""
     if state.phase not in _HOLDABLE or state.promoted:
         raise CommandRefused(f"nothing to hold in {state.phase}")
-    return Decision(phase=Phase.HOLD, weight=state.weight, reasons=("held by hand",))
+    words = "held by hand" if not state.weight else f"held by hand; {OR_BACK_TO_0}"
+    return Decision(phase=Phase.HOLD, weight=state.weight, reasons=(words,))
 
 
 def resume(state: RolloutState, signals: Signals) -> Decision:
@@ -100,7 +110,7 @@ def resume(state: RolloutState, signals: Signals) -> Decision:
         raise CommandRefused(f"nothing to resume in {state.phase}: start anew")
     if signals.identity in state.quarantined:
         raise CommandRefused(quarantine_words(signals))
-    if state.held_from is Phase.PREPARE:
+    if state.held_from is Phase.PREPARE and not state.promoted:
         return Decision(phase=Phase.PREPARE, weight=0, reasons=("resumed by hand",))
     if not (signals.fresh and signals.canary_ready and signals.stable_ready):
         raise CommandRefused("both residents and the evidence log must answer first")
@@ -134,10 +144,12 @@ def roll_back(
 
 
 def clear_quarantine(state: RolloutState, identity: str) -> RolloutState:
-    """Let a version serve again."""
+    """Let a version serve again. Where it is the last one that went, its rollout is over."""
     if identity not in state.quarantined:
         known = ", ".join(state.quarantined) or "none"
         raise CommandRefused(f"{identity!r} is not under quarantine; there are: {known}")
     left = tuple(one for one in state.quarantined if one != identity)
     reasons = (f"the quarantine of {identity} was cleared by hand",)
-    return msgspec.structs.replace(state, quarantined=left, reasons=reasons)
+    over = state.phase is Phase.QUARANTINED and identity == state.identity
+    phase = Phase.IDLE if over else state.phase
+    return msgspec.structs.replace(state, phase=phase, quarantined=left, reasons=reasons)

@@ -28,7 +28,7 @@ from rollout.preparing import Preparation
 from rollout.proposal import Wishes, detectable_at, proposed
 from rollout.reading import Reading
 from rollout.saving import Saving
-from rollout.state import Decision, RolloutState, Signals, is_routed, signals
+from rollout.state import Decision, RolloutState, Signals, is_routed, left_to_a_hand, signals
 from rollout.status import RolloutStatus
 
 _NO_WISHES = Wishes()
@@ -170,6 +170,7 @@ class RolloutController:
             phase=state.shown,
             phase_s=self._clock() - self._entered,
             frozen=state.frozen,
+            covered=None if state.shown is state.phase else state.phase,
             reasons=self._staying or state.reasons,
             plan=state.plan,
             weight=state.weight,
@@ -216,7 +217,7 @@ class RolloutController:
         if self._is_due():
             await self._act()
         self._ledger.try_to_catch_up()
-        if self._state.under_way:
+        if self._state.under_way or self._state.has_traffic:
             self._saving.go_on(self._reading, self._clock() - self._entered)
 
     async def _look_now(self) -> None:
@@ -244,7 +245,7 @@ class RolloutController:
             self._depose()
         elif self._state.route is not None and observed.route_epoch > self._state.route_epoch:
             self._yield_to(observed, f"route epoch {observed.route_epoch} was set by somebody else")
-        elif self._state.taken_from(observed.stable):
+        elif self._state.overruled_by(observed.stable):
             self._yield_to(observed, f"{observed.stable!r} was made the stable one by hand")
 
     def _yield_to(self, observed: Observed, reason: str) -> None:
@@ -259,7 +260,7 @@ class RolloutController:
         if observed.stable == plan.canary:
             words = f"A is left the stable one: {reason}"
             held = self._after(Decision(phase=Phase.HOLD, weight=0, reasons=(words,)), store.ACTOR)
-            held = msgspec.structs.replace(held, promoted=True, by_hand=True, route_epoch=epoch)
+            held = left_to_a_hand(held, epoch)
         else:
             words = f"A is held at 0: {reason}"
             held = self._after(Decision(phase=Phase.HOLD, weight=0, reasons=(words,)), store.ACTOR)

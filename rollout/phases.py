@@ -1,5 +1,7 @@
 """The rollout's state machine: pure. What was seen goes in, the next move comes out (DESIGN 8)."""
 
+import shlex
+
 import msgspec
 
 from monitors.contract import Epoch
@@ -9,8 +11,18 @@ from rollout import promotion
 from rollout.plan import ALL, Cause, ModelToLoad, RolloutPlan, cause_of
 from rollout.rollback import Progress, RollbackOrder
 from rollout.sequential import Numbers, Verdict
-from rollout.state import AS_CANARY, Decision, RolloutState, Signals, better_known, hold, stay
+from rollout.state import (
+    AS_CANARY,
+    OR_BACK_TO_0,
+    Decision,
+    RolloutState,
+    Signals,
+    better_known,
+    hold,
+    stay,
+)
 
+MODEL_REFUSED = "the new model is refused"
 PATIENCE_S = 5.0  # with an A that serves all and is not ready: both may just be starting
 _JUDGED = frozenset({Phase.CANARY, Phase.PROMOTING, Phase.BAKE})  # on every line
 
@@ -78,6 +90,7 @@ def settled(state: RolloutState, progress: Progress) -> RolloutState:
         phase=Phase.QUARANTINED if barred else Phase.HOLD,
         frozen=state.frozen,
         route_epoch=progress.route_epoch or state.route_epoch,
+        identity=order.identity,
         quarantined=tuple(sorted(barred.union(state.quarantined))),
         reasons=order.reasons,
     )
@@ -183,7 +196,7 @@ def _advance(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: 
 
 def refused(why: str) -> Decision:
     """The end of a rollout whose model the data plane will not load."""
-    return Decision(phase=Phase.IDLE, weight=0, reasons=(f"the new model is refused: {why}",))
+    return Decision(phase=Phase.IDLE, weight=0, reasons=(f"{MODEL_REFUSED}: {why}",))
 
 
 def _load(state: RolloutState, model: ModelToLoad, loading: Loading | None) -> Decision | None:
@@ -250,6 +263,11 @@ def _bake(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: flo
     return stay(state, "the bake waits for evidence that A is well with everybody")
 
 
+def clearing(identity: str) -> str:
+    """The command that lifts a quarantine; an identity that is no digest has a space in it."""
+    return f"redline rollout clear-quarantine {shlex.quote(identity)}"
+
+
 def quarantine_words(signals: Signals) -> str:
     return f"{signals.identity} is under quarantine; clear it by hand if it may serve again"
 
@@ -262,5 +280,5 @@ def _end_of_bake(plan: RolloutPlan, signals: Signals) -> Decision:
     return hold(
         plan.weight,
         f"the bake ended after {judgement.requests} requests on A without enough evidence of "
-        "health; promote when it has come, or A goes back to 0 after another bake",
+        f"health; {OR_BACK_TO_0}",
     )

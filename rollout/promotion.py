@@ -5,7 +5,7 @@ from monitors.labels import Phase
 from rollout.capacity import UNPROVED, Capacity
 from rollout.plan import ALL, RolloutPlan
 from rollout.sequential import Verdict
-from rollout.state import Decision, RolloutState, Signals, hold, stay
+from rollout.state import OR_BACK_TO_0, Decision, RolloutState, Signals, hold, stay
 
 
 def onward(plan: RolloutPlan, weight: int, capacity: Capacity, why: str) -> Decision:
@@ -16,10 +16,10 @@ def onward(plan: RolloutPlan, weight: int, capacity: Capacity, why: str) -> Deci
         return hold(
             weight,
             f"A stays at {weight} %: its lists keep some clients from it, and the next step is for "
-            "all. Promote it by hand if they may have it, or it goes back to 0 after another bake",
+            f"all; promote it by hand if they may have it. {OR_BACK_TO_0}",
         )
     if unproved(after, capacity):
-        return hold(weight, f"A stays at {weight} %: {capacity.words}")
+        return hold(weight, f"A stays at {weight} %: {capacity.words}; {OR_BACK_TO_0}")
     return Decision(phase=Phase.PROMOTING, weight=after, reasons=(why,))
 
 
@@ -51,7 +51,7 @@ def go_on(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: flo
     return hold(
         state.weight,
         f"{served(state, signals)} requests on A at {state.weight} % were not enough evidence of "
-        "health; promote when it has come, or A goes back to 0 after another bake",
+        f"health; {OR_BACK_TO_0}",
     )
 
 

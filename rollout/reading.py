@@ -11,6 +11,8 @@ from rollout.state import RolloutState
 from rollout.store import Recovered
 from rollout.traffic import Traffic
 
+_UNDATED_S = 15.0  # of silence, after which nobody knows how old what comes is
+
 
 class Reading:
     """Goes on where the journal says that the last controller stood.
@@ -24,6 +26,7 @@ class Reading:
         self.rehearsal: Rehearsal | None = None  # the newest, while the rollout prepares
         self.alarm_lack: str | None = None  # how the last rehearsal failed
         self._clock = clock
+        self._answered = False
         self._heard = clock()  # a fresh start gives the log its time to answer
 
     def take(self, batch: EvidenceBatch, *, serves: bool) -> bool:
@@ -32,9 +35,12 @@ class Reading:
         same_gateway = batch.incarnation == self.cursor.incarnation
         if self.cursor.incarnation and not same_gateway:
             self.forget_rehearsal()  # it was another data plane that was heard
-        self.cursor, self._heard = taken.cursor, self._clock()
+        undated = not self._answered or self.silence_s > _UNDATED_S
+        self.cursor, self._heard, self._answered = taken.cursor, self._clock(), True
         for entry in taken.entries:
             self.traffic.take(entry)
+        if undated:
+            self.traffic.forget()
         if self.rehearsal is not None:
             self.rehearsal.take(taken.entries, self._heard)
         if self.fold is None or not serves:

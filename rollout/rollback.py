@@ -208,6 +208,7 @@ class Rollback:
             canary=order.canary,
             canary_weight=0,
             lease_s=_ROUTE_LEASE_S,
+            takes_back=True,
         )
         seen = await self._plane.set_route(route)
         if (seen.stable, seen.canary_weight) != (order.stable, 0) or seen.route_epoch < epoch:

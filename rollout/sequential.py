@@ -63,6 +63,8 @@ class Numbers(Wire, frozen=True):
     """What a test knows, for people: it breaches at `e >= threshold`, passes likewise.
 
     Of the two e-processes of a line `e` and `threshold` are those of the nearer to a breach.
+    `to_breach` and `to_pass` are the share of the way to each that the evidence has gone, 0 to 1:
+    log E of the log of its threshold. None: an earlier release's, which did not say.
     """
 
     line: str
@@ -75,6 +77,8 @@ class Numbers(Wire, frozen=True):
     n: Count  # requests
     events: float  # sum of the observations: faults, crossings or miss shares
     bad_sessions: Count  # distinct, counted up to the least number that an alarm needs
+    to_breach: float | None = None
+    to_pass: float | None = None
 
 
 class Saved(Wire, frozen=True):
@@ -250,17 +254,20 @@ class LineTest:
 
     def numbers(self) -> Numbers:
         log_e, log_threshold = self._nearest()
+        log_better, log_pass = float(log_sum(self._log_better)), -math.log(self.line.pass_alpha)
         return Numbers(
             line=self.line.name,
             verdict=self.verdict,
             limit=self.line.limit,
             e=_finite_exp(log_e),
             threshold=math.exp(log_threshold),
-            pass_e=_finite_exp(float(log_sum(self._log_better))),
+            pass_e=_finite_exp(log_better),
             pass_threshold=1.0 / self.line.pass_alpha,
             n=self._n,
             events=self._events,
             bad_sessions=len(self._bad_sessions),
+            to_breach=1.0 if self._breached else _share(log_e, log_threshold),
+            to_pass=_share(log_better, log_pass),
         )
 
     def save(self) -> Saved:
@@ -314,6 +321,10 @@ def log_thresholds(alpha: float) -> tuple[float, float]:
     """Where log E breaches: of the bets on turns, and of those on sessions. Together they cry wolf
     with probability `alpha` at most."""
     return -math.log(TURNS_SHARE * alpha), -math.log((1.0 - TURNS_SHARE) * alpha)
+
+
+def _share(of: float, whole: float) -> float:
+    return min(1.0, max(0.0, of / whole))
 
 
 def _finite_exp(log_value: float) -> float:

@@ -1,5 +1,7 @@
 """Where a rollout is, what its controller sees, and what it decides: what `phases` is about."""
 
+import msgspec
+
 from monitors.contract import Count, Epoch, Name, Observed, Percent, ResidentStatus, Route, Wire
 from monitors.labels import Phase, ResidentState
 from monitors.preparing import Loading, LoadStage
@@ -12,6 +14,7 @@ from rollout.rollback import RollbackOrder
 
 _FORWARD = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.BAKE, Phase.STABLE})
 AS_CANARY = frozenset({Phase.WARMUP, Phase.CANARY, Phase.PROMOTING, Phase.HOLD})
+OR_BACK_TO_0 = "A goes back to 0 after another bake, unless somebody promotes or resumes it"
 _BY_VERSION = "version "  # begins an identity that is no digest
 _UNDER_WAY = AS_CANARY | {Phase.PREPARE, Phase.BAKE}
 
@@ -58,9 +61,12 @@ class RolloutState(Wire, frozen=True):
         """Whether A may have traffic, so that a breach must take it out."""
         return self.phase in AS_CANARY or self.phase is Phase.BAKE
 
-    def taken_from(self, stable: Name) -> bool:
-        """Whether a hand that had made A the stable one has made another that since."""
-        return self.by_hand and self.plan is not None and stable != self.plan.canary
+    def overruled_by(self, stable: Name) -> bool:
+        """Whether a hand has made A the stable one before it was given anybody, or another since it
+        had made A that."""
+        if self.plan is None:
+            return False
+        return self.given_nobody if stable == self.plan.canary else self.by_hand
 
     @property
     def has_traffic(self) -> bool:
@@ -83,6 +89,22 @@ class RolloutState(Wire, frozen=True):
             return WantedRoute(stable=a, canary=b, weight=0)
         audience = self.plan.audience if self.weight else ANYBODY
         return WantedRoute(stable=b, canary=a, weight=self.weight, audience=audience)
+
+
+def left_to_a_hand(state: RolloutState, epoch: Epoch) -> RolloutState:
+    """A serves everybody by somebody's word: from here on it is judged, on every line."""
+    return msgspec.structs.replace(
+        state,
+        promoted=True,
+        by_hand=True,
+        route_epoch=epoch,
+        warm_from=_earlier(state.warm_from, epoch),
+        judged_from=_earlier(state.judged_from, epoch),
+    )
+
+
+def _earlier(one: Epoch | None, other: Epoch) -> Epoch:
+    return other if one is None else min(one, other)
 
 
 class WantedRoute(Wire, frozen=True):
@@ -123,7 +145,6 @@ class Signals(Wire, frozen=True):
     seen: bool = True  # the data plane was ever seen; its last word is what counts
     loading: Loading | None = None  # of the plan's model
     canary_away_s: float = 0.0  # for how long it has been seen not to be ready
-
     way_back: bool | None = None  # where A serves all, and may be taken out: whether B is ready
 
     @property

@@ -37,6 +37,7 @@ class RolloutStatus(Wire, frozen=True):
     loading: Loading | None = None  # of the plan's model, while A prepares
     serves: bool = False  # A has traffic that a rollback would take away
     alarm: AlarmProof | None = None  # that the alarm path was proved before A had traffic
+    covered: Phase | None = None  # the phase that a freeze hides
     way_back: bool | None = None  # B can serve again, where A serves all and a rollback may come
 
     @property

@@ -36,12 +36,16 @@ class Traffic:
         if not isinstance(entry.body, RequestFinished) or entry.operator or entry.mirror:
             return
         if entry.wall < self._newest - _SET_BACK_S:  # what came before cannot be dated any more
-            self._asked.forget()
-            self._served.forget()
+            self.forget()
         self._newest, self._read_at = entry.wall, self._clock()
         self._asked.take(entry.wall, entry.resident)
         if entry.body.outcome is not Outcome.REFUSED:
             self._served.take(entry.wall, entry.resident)
+
+    def forget(self) -> None:
+        """What was read cannot be dated any more."""
+        self._asked.forget()
+        self._served.forget()
 
     def per_second(self) -> float | None:
         """None unless requests have been seen over some time lately."""

@@ -47,5 +47,6 @@ class FenceFile:
         """Returns once `fence` is on the disk. Raises `OSError` where it is not."""
         if fence == self._stored:
             return
+        self._stored = None  # a write that fails half-way may have left either on the disk
         durable.replace(self._path, msgspec.json.encode(fence))
         self._stored = fence

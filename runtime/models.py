@@ -6,6 +6,7 @@ Settings that were changed since the order win: whoever changed them meant it.
 import json
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -52,9 +53,17 @@ class ModelsFile:
         """Returns once it is on the disk. Raises `OSError`."""
         one = Loaded(given=self._given[spec.name], spec=spec, load=load)
         loaded = {**self.loaded, spec.name: one}
+        try:
+            self._write(loaded)
+        except OSError:
+            with suppress(OSError):  # else the next start might serve what is refused now
+                self._write(self.loaded)
+            raise
+        self.loaded = loaded
+
+    def _write(self, loaded: dict[Name, Loaded]) -> None:
         shown = {name: each.model_dump(mode="json") for name, each in loaded.items()}
         durable.replace(self._path, json.dumps(shown).encode())
-        self.loaded = loaded
 
     def _read(self) -> dict[Name, Loaded]:
         try:

@@ -17,7 +17,6 @@ class Fence(Wire, frozen=True):
     leader_epoch: Epoch
     route: Route
     min_pool_epochs: dict[Name, Epoch]
-    way_back: Name | None = None  # who was stable before a promotion, until somebody is on trial
 
 
 class OrderRefused(ValueError):
@@ -119,20 +118,13 @@ class Router:
         _require_sense(route)
         if not self.retreats(route):
             _require_ready(route, ready)
-        return msgspec.structs.replace(fence, route=route, way_back=self._way_back_after(route))
+        return msgspec.structs.replace(fence, route=route)
 
     def retreats(self, route: Route) -> bool:
         """Whether `route` gives nothing to a resident on trial: so that it may be taken before the
-        disk has it. The stable one stays, or the last promotion is taken back."""
-        if _on_trial(route):
-            return False
-        return route.stable in (self.route.stable, self.fence.way_back)
-
-    def _way_back_after(self, route: Route) -> Name | None:
-        held, way_back = self.route.stable, self.fence.way_back
-        if _on_trial(route) or (route.stable == way_back != held):
-            return None
-        return way_back if route.stable == held else held
+        disk has it. The stable one stays, or whoever orders it says that it takes a promotion
+        back: that of a canary whose lease is over looks like a promotion."""
+        return not _on_trial(route) and (route.takes_back or route.stable == self.route.stable)
 
     def take(self, fence: Fence) -> None:
         """Route by `fence.route`, as `fence_after` gave it, and start its lease."""
@@ -155,7 +147,12 @@ def bucket(session: str, salt: str) -> int:
 def _require_new_or_same(route: Route, held: Route) -> None:
     if route.route_epoch > held.route_epoch:
         return
-    same = msgspec.structs.replace(held, leader_epoch=route.leader_epoch, lease_s=route.lease_s)
+    same = msgspec.structs.replace(
+        held,
+        leader_epoch=route.leader_epoch,
+        lease_s=route.lease_s,
+        takes_back=route.takes_back,
+    )
     if route != same:
         raise OrderRefused(
             f"route epoch {route.route_epoch} does not grow: {held.route_epoch} is held, with "
@@ -169,6 +166,8 @@ def _require_sense(route: Route) -> None:
     weight = route.canary_weight or route.mirror_weight
     if weight and route.canary is None:
         raise OrderRefused(f"weight {weight} without a canary; name one")
+    if weight and route.takes_back:
+        raise OrderRefused(f"weight {weight} in an order that takes back; give nobody any")
 
 
 def _require_ready(route: Route, ready: Set[Name]) -> None:

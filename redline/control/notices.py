@@ -10,7 +10,7 @@ from monitors.journal import Entry
 from monitors.labels import Phase
 from redline.control.beginnings import Place, begins, place_of
 from redline.control.stories import story
-from rollout.phases import RolloutState
+from rollout.phases import MODEL_REFUSED, RolloutState, clearing
 from rollout.rollback import KIND, Progress, Record, Stage, Step
 from rollout.store import STATE_KIND, SavedState
 
@@ -80,8 +80,10 @@ def _happening(position: Position, place: Place, state: RolloutState) -> Happeni
     """A rollout's beginning or end, or a move to another phase or share; None: no news."""
     if begins(position.place, place):
         return Happening.STARTED
-    if state.phase is Phase.IDLE and position.place.under_way:
-        return Happening.REFUSED
+    was = position.place
+    if state.phase is Phase.IDLE and (was.under_way or was.phase is Phase.HOLD):
+        refused = any(reason.startswith(MODEL_REFUSED) for reason in state.reasons)
+        return Happening.REFUSED if refused else Happening.CALLED_OFF
     moved = (state.phase, state.share) != (position.place.phase, position.share)
     return _OF_PHASE.get(state.phase) if moved else None
 
@@ -95,6 +97,8 @@ def _title(happening: Happening, state: RolloutState, version: str | None) -> st
             return f"A rollout of {version}{beside} has begun{share}"
         case Happening.REFUSED:
             return f"{version}{beside} is not rolled out: A is as it was"
+        case Happening.CALLED_OFF:
+            return f"The rollout of {version}{beside} is called off before it had traffic"
         case Happening.CANARY:
             return f"{version}{beside} is judged on every line, at {state.share} %"
         case Happening.PROMOTING if plan is not None and state.phase is Phase.BAKE:
@@ -119,14 +123,17 @@ def _state_details(happening: Happening, state: RolloutState, saved: SavedState)
             yield f"{numbers.line}: {numbers.verdict}, {numbers.events:.4g} of {numbers.n} on A"
     if happening is Happening.QUARANTINED:
         for identity in state.quarantined:
-            yield f"to lift it: redline rollout clear-quarantine {identity}"
+            yield f"to lift it: {clearing(identity)}"
 
 
 def _of_step(position: Position, entry: Entry, record: Record) -> tuple[Position, Notice | None]:
     progress, order = record.progress, record.progress.order
     if record.stage is Stage.FAILED and position.incomplete != order.route_epoch:
         beyond = msgspec.structs.replace(position, incomplete=order.route_epoch)
-        title = f"ROLLBACK_INCOMPLETE: {position.version} is out of traffic, and not proved clean"
+        out = "is out of traffic, and not proved clean"
+        if Step.CUT_OVER not in progress.proved:
+            out = "is NOT shown to be out of traffic"
+        title = f"ROLLBACK_INCOMPLETE: {position.version} {out}"
         details = (
             f"{progress.failure}",
             f"proved so far: {', '.join(progress.proved)}",

@@ -17,6 +17,7 @@ from redline.drills.timeline import BREACH, Mark, Step
 from redline.drills.traffic import Kind
 from redline.drills.watch import Sight
 from redline.request_story import fetch_wrong
+from rollout.phases import clearing
 from rollout.plan import Cause
 from rollout.rollback import KIND as ROLLBACK
 from rollout.rollback import Stage as Proof
@@ -206,7 +207,7 @@ def _afterwards(stage: Stage, canary: ResidentStatus, *, clean_up: bool) -> None
     digest = canary.weights_digest or "DIGEST"
     if not clean_up:
         stage.tell(f"{canary.version} stays under quarantine, until")
-        stage.tell(f"  redline rollout clear-quarantine {digest}")
+        stage.tell(f"  {clearing(digest)}")
         return
     url = f"{stage.stack.control_url}/api/rollout/clear-quarantine"
     ask(stage.stack, "POST", url, RolloutStatus, VerbOrder(actor=ACTOR, argument=digest))

@@ -148,7 +148,6 @@ class SimDataPlane:
         self.refuses_models = ""  # why, if it does
         self.busy_share: float | None = None
         self._weight = 0
-        self.way_back: str | None = None  # who was stable before the last promotion
         self.lease_ends = 0.0
 
     # ------------------------------------------------------------ what tests do to it
@@ -219,20 +218,18 @@ class SimDataPlane:
     async def set_route(self, route: Route) -> Observed:
         self._admit("route", route.leader_epoch)
         held = msgspec.structs.replace(
-            self.route, leader_epoch=route.leader_epoch, lease_s=route.lease_s
+            self.route,
+            leader_epoch=route.leader_epoch,
+            lease_s=route.lease_s,
+            takes_back=route.takes_back,
         )
         if route.route_epoch <= self.route.route_epoch and route != held:
             raise self._conflict(f"route epoch {route.route_epoch} does not grow")
-        back = route.stable in (self.route.stable, self.way_back)
-        wanted = {route.stable} if not back else set[str | None]()
-        if route.canary_weight:
-            wanted = {route.stable, route.canary}
+        wanted = {route.stable, route.canary} if route.canary_weight else {route.stable}
+        if not route.canary_weight and (route.takes_back or route.stable == self.route.stable):
+            wanted = set[str | None]()
         if wanted - self._ready():
             raise self._conflict("not ready: a canary needs both residents")
-        if route.canary_weight:
-            self.way_back = None
-        elif route.stable != self.route.stable:
-            self.way_back = None if back else self.route.stable
         self.leader_epoch, self.route = route.leader_epoch, route
         self._weight = route.canary_weight
         self.lease_ends = self.clock() + route.lease_s

@@ -136,7 +136,7 @@ async def test_a_promotion_or_a_copy_waits_for_the_disk_and_a_rollback_does_not(
         assert gateway.plane.router.mirror_weight == 0
     taken(await gateway.route(0, stable=A, canary=B), Observed)
     with full_disk(gateway, monkeypatch):
-        checked(await gateway.route(0), 507)
+        checked(await gateway.route(0, takes_back=True), 507)
         assert (await gateway.status(A))["weight"] == 0
 
 

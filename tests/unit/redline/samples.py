@@ -2,14 +2,18 @@
 
 from typing import Any
 
+import msgspec
+
 from alerts.ladder import Mode
 from monitors.contract import Admission, KvRung, Level, MediaRung, Observed, ResidentStatus
 from monitors.labels import Phase, ResidentState
 from monitors.redlines import RedLines
 from redline.control.api import ControlStatus, JournalLine, level_words
+from redline.settings import Stack
 from rollout.plan import make_plan
 from rollout.sequential import Numbers, Verdict
 from rollout.status import RolloutStatus
+from tests.support.http_server import Answer, Server
 
 LINES = RedLines()
 PLAN = make_plan(LINES, stable="b", canary="a", version="tiny-omni-2")
@@ -17,6 +21,7 @@ NUMBERS = tuple(
     Numbers(
         line=line.name, verdict=Verdict.INCONCLUSIVE, limit=line.limit, e=1.2345e-4,
         threshold=6_000.0, pass_e=1.0, pass_threshold=20.0, n=1234, events=123.4567, bad_sessions=3,
+        to_breach=0.0, to_pass=0.3999,
     )
     for line in PLAN.lines
 )  # fmt: skip
@@ -30,7 +35,8 @@ def resident(name: str, version: str, **more: Any) -> ResidentStatus:
 def rollout(**more: Any) -> RolloutStatus:
     given: dict[str, Any] = {
         "phase": Phase.CANARY, "phase_s": 61.0, "frozen": False, "reasons": ("A is [warm]",),
-        "plan": PLAN, "weight": 5, "promoted": False, "route_epoch": 2, "verdict": None,
+        "plan": PLAN, "weight": 5, "promoted": False, "route_epoch": 2,
+        "verdict": Verdict.INCONCLUSIVE,
         "canary": NUMBERS, "stable": (), "requests_per_s": None, "detectable": None,
         "evidence_age_s": None, "rollback": None, "rollback_incomplete": False, "quarantined": (),
         "unjournalled": 0, "deposed": False,
@@ -64,3 +70,9 @@ def line(story: str | None) -> JournalLine:
         id=1, wall=1_800_000_000.5, leader_epoch=1, actor="ann", kind="rollout.state", story=story,
         body={"a": 1},
     )  # fmt: skip
+
+
+def serve(server: Server, path: str, body: msgspec.Struct | list[Any]) -> Stack:
+    """The stack of which one server answers everything, from now on also this."""
+    server.answers[path] = Answer(msgspec.json.encode(body))
+    return Stack(runtime_url=server.url, control_url=server.url, token="t")

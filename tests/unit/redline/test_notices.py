@@ -15,6 +15,7 @@ from monitors.labels import Phase
 from redline.control.notice_forms import body
 from redline.control.notices import KINDS, Notice, Position, told
 from rollout.proposal import Wishes
+from rollout.state import OR_BACK_TO_0
 from rollout.store import STATE_KIND
 from tests.support.journals import ScratchJournal
 from tests.unit.rollout.world import World
@@ -100,9 +101,40 @@ async def test_a_freeze_is_no_news_and_a_hold_is_one(world: World) -> None:
     await world.controller.hold("bob")
     *_, before, held = news(entries_of(world))
     assert (before.event, held.event) == (Happening.CANARY, Happening.HELD)
-    assert (held.actor, held.details) == ("bob", ("held by hand",))
+    assert held.actor == "bob"
+    assert held.details == (f"held by hand; {OR_BACK_TO_0}",)
     await world.controller.resume("bob")
     assert events(world)[-1] is Happening.CANARY
+
+
+async def begun(world: World) -> None:
+    """A rollout that waits for A."""
+    world.plane.kill("a")
+    await world.controller.tick()
+    plan, _ = await world.controller.propose(Wishes())
+    await world.controller.start(plan, "ann")
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_what_is_called_off_is_no_model_that_was_refused(world: World, held: bool) -> None:
+    await begun(world)
+    if held:
+        await world.controller.hold("ann")
+    await world.controller.rollback("bob", "not today")
+    told_last = news(entries_of(world))[-1]
+    assert (told_last.event, told_last.actor) == (Happening.CALLED_OFF, "bob")
+    assert told_last.title == "The rollout of v2 (a) beside b is called off before it had traffic"
+
+
+async def test_nobody_is_told_that_a_is_out_of_traffic_where_that_is_not_shown(
+    world: World,
+) -> None:
+    await world.promote()
+    world.plane.lose_acks = 9
+    await world.controller.rollback("ann", "it sounds wrong")
+    told_last = news(entries_of(world))[-1]
+    assert told_last.event is Happening.INCOMPLETE
+    assert told_last.title.endswith("is NOT shown to be out of traffic")
 
 
 async def test_a_that_somebody_made_the_stable_one_is_held_at_everybody(world: World) -> None:

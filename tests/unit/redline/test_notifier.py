@@ -132,6 +132,18 @@ async def test_one_that_is_away_hears_everything_when_it_is_back_and_the_others_
     assert counted.of["repeated"] >= 3
 
 
+async def test_a_port_that_there_is_not_is_in_nobody_elses_way(
+    journal: ScratchJournal, world: World, server: Server, tmp_path: Path, one: Receiver
+) -> None:
+    two = receiver(tmp_path, "two", "http://127.0.0.1:99999/")
+    async with telling(journal, one, two) as (notifier, counted):
+        await world.start()
+        notifier.wake()
+        await until(lambda: counted.of["repeated"] >= 2)
+        (tmp_path / "two").write_text(f"{server.url}/two\n")
+        await until(lambda: told(server, "/two") == told(server, "/one") == STARTED)
+
+
 async def test_a_successor_goes_on_where_this_one_stood(
     journal: ScratchJournal, world: World, server: Server, one: Receiver
 ) -> None:

@@ -1,7 +1,5 @@
 """What operators read in a terminal of 80 columns: status, rollout, journal, tables."""
 
-from typing import Any
-
 import msgspec
 import pytest
 from rich.console import Console
@@ -12,24 +10,17 @@ from monitors.contract import Admission, Level, MediaRung, SessionClass, Shed
 from monitors.fault_table import FaultRow
 from monitors.labels import Action, Fault, Milestone, Modality, Phase
 from monitors.latency_table import LatencyRow
-from monitors.preparing import Loading, LoadStage
 from monitors.tables import Lines, Tables, lines_shown, windows
 from redline import operate, tables_view
+from redline.client import ClientError
 from redline.control.api import (
     ControlStatus,
-    ProposalAnswer,
-    StartAnswer,
-    StartOrder,
 )
-from redline.rollout_start import ModelRefused, start_rollout
-from redline.settings import Stack
 from rollout.capacity import Capacity
-from rollout.detectable import Detectable
-from rollout.plan import ModelToLoad
 from rollout.rehearsal import AlarmProof
 from rollout.sequential import Verdict
-from tests.support.http_server import Answer, Server, recording_server
-from tests.unit.redline.samples import LINES, NUMBERS, PLAN, resident, rollout, status
+from tests.support.http_server import Server, recording_server
+from tests.unit.redline.samples import LINES, NUMBERS, resident, rollout, serve, status
 
 
 @pytest.fixture
@@ -37,11 +28,6 @@ def server(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "80")
     with recording_server() as running:
         yield running
-
-
-def serve(server: Server, path: str, body: msgspec.Struct | list[Any]) -> Stack:
-    server.answers[path] = Answer(msgspec.json.encode(body))
-    return Stack(runtime_url=server.url, control_url=server.url, token="t")
 
 
 def show(server: Server, capsys: pytest.CaptureFixture[str], shown: ControlStatus) -> str:
@@ -66,11 +52,13 @@ def test_the_status_fits_80_columns_and_cuts_nothing(
         "  a: exit [3]",
         "firing: nothing",
         "rollout: canary for 61 s",
+        "  A is tiny-omni-2 (a), B is b",
         "  A is [warm]",
         "  A's share: 5 % -> 25 % -> 50 % -> 100 %",
-        "line on A                   verdict       crossed        limit   E (breach at)",
+        "  verdict on A: inconclusive",
+        "line on A                   verdict       crossed        limit   breach  pass",
         *(
-            f"{n.line:26s}  inconclusive  123.5 of 1234  {n.limit:<6.2%}  0.00012 (6,000)"
+            f"{n.line:26s}  inconclusive  123.5 of 1234  {n.limit:<6.2%}  0 %     39 %"
             for n in NUMBERS
         ),
     ]
@@ -166,51 +154,6 @@ def test_a_control_plane_that_stands_by_says_whom_to_ask(
 
 
 # ---------------------------------------------------------------- commands and journal
-def test_a_start_says_what_todays_traffic_can_detect(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = Detectable(
-        canary_requests=219.0, fault_rate=0.042, clean_requests_to_pass=768, can_pass=False,
-        first_packet_exceedance=0.144, degrade_exceedance=0.057,
-    )  # fmt: skip
-    stack = serve(server, "/api/rollout/propose", ProposalAnswer(plan=PLAN, detectable=few))
-    serve(server, "/api/rollout/start", StartAnswer(plan=PLAN, detectable=few, status=rollout()))
-    order = StartOrder(actor="ann", weight=5, bake_s=60.0)
-    assert not start_rollout(stack, order, lambda _: False)
-    assert [seen.path for seen in server.seen] == ["/api/rollout/propose"], "asked, and not begun"
-    assert start_rollout(stack, order, lambda _: True)
-    out = " ".join(capsys.readouterr().out.split())
-    assert "tiny-omni-2 (a) gets 5 % of new sessions beside b" in out
-    assert (
-        "a fault rate of 4.2%, 14.4% past 250 ms, 5.7% past 400 ms or more would be called" in out
-    )
-    assert "768 clean ones are needed to promote: not enough" in out
-    assert "step by step: 5 % -> 25 % -> 50 % -> 100 %" in out
-    assert [seen.path for seen in server.seen][-1] == "/api/rollout/start"
-    assert msgspec.json.decode(server.seen[-1].body, type=StartOrder) == order
-
-
-LOADING = Loading(load="l1", checkpoint="/m/v3", version="v3", stage=LoadStage.CHECKING)
-WITH_MODEL = msgspec.structs.replace(PLAN, model=ModelToLoad(load="l1", checkpoint="/m/v3"))
-
-
-def test_a_model_that_is_refused_while_it_is_checked_is_a_sentence(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stack = serve(server, "/api/rollout/propose", ProposalAnswer(plan=WITH_MODEL, detectable=None))
-    checking = rollout(phase=Phase.PREPARE, plan=WITH_MODEL, loading=LOADING)
-    serve(
-        server,
-        "/api/rollout/start",
-        StartAnswer(plan=WITH_MODEL, detectable=None, status=checking),
-    )
-    refused = rollout(phase=Phase.IDLE, reasons=("the new model is refused: damaged",))
-    serve(server, "/api/status", status(rollout=refused))
-    with pytest.raises(ModelRefused, match="the new model is refused: damaged"):
-        start_rollout(stack, StartOrder(actor="ann", model="/m/v3"), lambda _: True)
-    assert "checking: /m/v3" in capsys.readouterr().out
-
-
 def test_a_rollout_shows_its_way_the_proof_of_its_alarm_and_what_b_could_take(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,6 +168,24 @@ def test_a_rollout_shows_its_way_the_proof_of_its_alarm_and_what_b_could_take(
     assert "A's share: 5 % -> 25 % -> 50 % -> 100 %" in out
     assert "'b' would be 27% busy with all of the traffic, under 75%" in out
     assert "the alarm path is proved: 6 rehearsed faults" in out
+
+
+def test_what_a_freeze_hides_and_a_missing_way_back_are_said(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = rollout(phase=Phase.FROZEN, covered=Phase.BAKE, way_back=False)
+    operate.show_rollout(serve(server, "/api/status", status(rollout=shown)))
+    out = capsys.readouterr().out
+    assert "rollout: frozen (bake) for 61 s" in out
+    assert "there is no way back: B is not ready" in out
+
+
+def test_a_rollback_that_is_not_proved_is_no_success(server: Server) -> None:
+    unproved = rollout(phase=Phase.ROLLING_BACK, rollback_incomplete=True)
+    stack = serve(server, "/api/rollout/rollback", unproved)
+    with pytest.raises(ClientError, match="not proved complete"):
+        operate.command(stack, "rollback", "ann", "odd")
+    operate.command(serve(server, "/api/freeze", unproved), "freeze", "ann", "")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ async def test_a_quarantined_version_needs_a_person(world: World) -> None:
     with pytest.raises(CommandRefused, match="not under quarantine"):
         await world.controller.clear_quarantine("sha256:v9", "ann")
     await world.controller.clear_quarantine("sha256:v2", "ann")
+    assert world.status.phase is Phase.IDLE, "nothing is left of it"
     await world.start()
     assert world.status.phase is Phase.CANARY
     assert all(n.n <= 3 for n in world.status.canary), "old evidence is not held against it"
@@ -28,7 +29,10 @@ async def test_a_quarantined_version_needs_a_person(world: World) -> None:
 
 async def test_promotion_by_hand_cuts_time_short_but_not_evidence(world: World) -> None:
     await world.start()
-    with pytest.raises(CommandRefused, match=r"not enough evidence.*faults"):
+    lacking = (
+        r"not enough evidence of health yet: faults: 0 of 3 requests, E of health \d\.\d+ of 5"
+    )
+    with pytest.raises(CommandRefused, match=lacking):
         await world.controller.promote("ann")
     world.good(40)
     await world.step()

@@ -1,9 +1,8 @@
 """A's way from its canary share to everybody: steps, the proof that B can take all, the bake."""
 
-import msgspec
 import pytest
 
-from monitors.contract import Admission, Level, Route, Shed
+from monitors.contract import Admission, Level, Shed
 from monitors.labels import Phase, ResidentState
 from rollout.commands import CommandRefused
 from rollout.plan import Cause
@@ -125,6 +124,21 @@ async def test_a_lull_is_no_proof(world: World) -> None:
     assert world.status.requests_per_s is None, "nor is it today's traffic"
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_what_came_before_a_pause_is_no_proof_of_now(world: World, crashes: bool) -> None:
+    """Nobody was heard for ten minutes in which nobody came: what is read then is old."""
+    await to_weight(world, 50)
+    world.stable_requests = 0
+    world.good(60, "b")
+    world.good(60)
+    if crashes:
+        world.crash()
+    world.clock.advance(600.0)
+    await world.controller.poll(0.0)
+    await world.controller.tick()
+    assert world.status.capacity is None or not world.status.capacity.proved
+
+
 async def test_a_canary_of_most_needs_the_proof_before_it_begins(world: World) -> None:
     await world.controller.tick()
     plan, _ = await world.controller.propose(Wishes(weight=90))
@@ -226,63 +240,6 @@ async def test_a_bake_in_which_nobody_came_does_not_end(world: World) -> None:
     world.good(1)
     await world.step()
     assert world.status.phase is Phase.STABLE
-
-
-# ---------------------------------------------------------------- a route that was set by hand
-def by_hand(world: World, stable: str, weight: int) -> Route:
-    canary = "b" if stable == "a" else "a"
-    return msgspec.structs.replace(
-        world.plane.route,
-        leader_epoch=world.leader_epoch,
-        route_epoch=world.plane.route.route_epoch + 1,
-        stable=stable,
-        canary=canary,
-        canary_weight=weight,
-    )
-
-
-@pytest.mark.parametrize("how", ["tick", "renew"])
-async def test_a_bake_leaves_a_route_that_was_set_by_hand(world: World, how: str) -> None:
-    await world.promote()
-    hand = by_hand(world, "a", 30)
-    await world.plane.set_route(hand)
-    for _ in range(3):
-        await getattr(world.controller, how)()
-    assert world.plane.route == hand
-    assert world.status.phase is Phase.HOLD
-    assert "A is left the stable one" in world.status.reasons[0]
-    world.faulty(120)
-    await world.step()
-    assert world.status.phase is Phase.QUARANTINED, "a breach goes before everything"
-    assert world.plane.weight("b") == 100
-
-
-async def test_a_bake_that_was_undone_by_hand_is_not_taken_up_again(world: World) -> None:
-    await world.promote()
-    await world.plane.set_route(by_hand(world, "b", 0))
-    for _ in range(3):
-        await world.step()
-    assert (world.plane.route.stable, world.plane.canary_weight) == ("b", 0)
-    assert "A is held at 0" in world.status.reasons[0]
-
-
-async def test_a_person_may_take_the_bake_up_again(world: World) -> None:
-    await world.promote()
-    await world.plane.set_route(by_hand(world, "a", 30))
-    await world.step()
-    await world.controller.resume("ann")
-    assert (world.status.phase, world.plane.weight("a")) == (Phase.BAKE, 100)
-
-
-async def test_what_a_hand_took_back_from_a_is_not_given_to_it_by_a_resume(world: World) -> None:
-    await world.promote()
-    for stable in ("a", "b"):
-        await world.plane.set_route(by_hand(world, stable, 0))
-        await world.step()
-    assert not world.status.promoted
-    await world.controller.resume("ann")
-    assert (world.status.phase, world.plane.route.stable) == (Phase.CANARY, "b")
-    assert world.plane.canary_weight == 5
 
 
 # ---------------------------------------------------------------- an alert, and who is to blame

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,6 +70,25 @@ def test_a_full_disk_is_an_error_and_leaves_the_fence_before(
     assert FenceFile(tmp_path).load(a_fence(), NAMES) == a_fence(1, 1)
     file.store(a_fence(2, 2))
     assert FenceFile(tmp_path).load(a_fence(), NAMES) == a_fence(2, 2)
+
+
+def test_a_write_that_fails_half_way_is_done_again_before_anything_is_taken_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new fence may have its name already when the folder cannot be synced."""
+    file = FenceFile(tmp_path)
+    file.store(a_fence(1, 1))
+
+    def fail_on_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail_on_folders)
+        with pytest.raises(OSError, match="Input/output"):
+            file.store(a_fence(2, 2))
+    file.store(a_fence(1, 1))
+    assert FenceFile(tmp_path).load(a_fence(), NAMES) == a_fence(1, 1)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"leader_epoch": -1}', b"\xff\x00"])

@@ -1,5 +1,6 @@
 """Which models a data plane serves after a restart."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -38,6 +39,24 @@ def test_what_is_stored_is_on_the_disk_with_its_name(
     )
     stored(tmp_path)
     assert synced == [False, True]
+
+
+def test_a_model_that_is_refused_for_a_disk_that_fails_half_way_is_not_served_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = ModelsFile(tmp_path)
+    models.specs(GIVEN)
+    failed: list[int] = []
+
+    def fail_once_on_a_folder(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) and not failed:
+            failed.append(descriptor)
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail_once_on_a_folder)
+    with pytest.raises(OSError, match="Input/output"):
+        models.store(NEW, "l1")
+    assert ModelsFile(tmp_path).specs(GIVEN) == {spec.name: spec for spec in GIVEN}
 
 
 @pytest.mark.parametrize("update", [{"pool_mb": 99.0}, {"checkpoint": Path("/m/other")}])
