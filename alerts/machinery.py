@@ -9,7 +9,7 @@ from alerts.promql import duration, gained, select
 from alerts.rule import DEGRADING
 from monitors import catalog
 from monitors.contract import MediaRung
-from monitors.labels import Action, Outcome, Role, Severity
+from monitors.labels import Action, Judgement, Outcome, Role, Severity
 from monitors.metric import Label, Table
 from monitors.redlines import RedLines
 
@@ -23,6 +23,7 @@ def machinery(lines: RedLines) -> tuple[Alert, ...]:
         _ladder_exhausted(lines),
         _no_data(lines),
         _no_traffic(lines),
+        _detector_broken(lines),
         _resident_down(lines),
         _plane_down(AlertName.DATA_PLANE_DOWN, "data plane", RUNTIME_JOB, lines),
         _plane_down(AlertName.CONTROL_PLANE_DOWN, "control plane", CONTROL_JOB, lines),
@@ -111,6 +112,24 @@ def _no_traffic(lines: RedLines) -> Alert:
         summary="No request has been answered on {{ $labels.version }}",
         runbook=AlertName.NO_TRAFFIC.page,
         window_s=lines.latency.window_s,
+    )
+
+
+def _detector_broken(lines: RedLines) -> Alert:
+    """A detector that breaks fails no request, and the faults it looks for look like health."""
+    failed = select(catalog.DETECTOR_JUDGEMENTS, f'{Label.JUDGEMENT}="{Judgement.FAILED}"')
+    window_s = ANSWERS_TAKE * lines.latency.window_s
+    return Alert(
+        name=AlertName.DETECTOR_BROKEN,
+        when=f"A detector broke on something it examined in the last {duration(window_s)}: what "
+        "it looks for goes unseen.",
+        expr=f"{gained(failed, window_s, Label.DETECTOR)} > 0",
+        for_s=0.0,
+        severity=Severity.TICKET,
+        action=Action.NONE,
+        summary="The detector {{ $labels.detector }} breaks: what it looks for goes unseen",
+        runbook=AlertName.DETECTOR_BROKEN.page,
+        window_s=window_s,
     )
 
 

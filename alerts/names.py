@@ -16,6 +16,7 @@ class AlertName(StrEnum):
     LADDER_EXHAUSTED = "RedlineLadderExhausted"
     NO_DATA = "RedlineNoData"
     NO_TRAFFIC = "RedlineNoTraffic"
+    DETECTOR_BROKEN = "RedlineDetectorBroken"
     RESIDENT_DOWN = "RedlineResidentDown"
     DATA_PLANE_DOWN = "RedlineDataPlaneDown"
     CONTROL_PLANE_DOWN = "RedlineControlPlaneDown"

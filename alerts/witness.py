@@ -23,6 +23,7 @@ Wrong = tuple[Labels, ...] | None
 PROMETHEUS_ONLY: Mapping[AlertName, str] = MappingProxyType(
     {
         AlertName.CONTROL_PLANE_DOWN: "this process is the control plane: its status page is gone",
+        AlertName.DETECTOR_BROKEN: "the data plane's log names it",
         AlertName.NO_WAY_BACK: "the status page and `redline status` tell of it",
         AlertName.ROLLBACK_INCOMPLETE: "the status page and `redline status` tell of it",
         AlertName.JOURNAL_UNWRITABLE: "`redline_control_journal_writable` and the log tell of it",

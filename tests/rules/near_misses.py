@@ -31,6 +31,7 @@ UP = f"redline_resident_up{{{_A}}}"
 WEIGHT = f"redline_route_weight_ratio{{{_A}}}"
 ANSWERED = f'redline_requests_total{{{_A},outcome="ok"}}'
 CAME = f"redline_first_output_seconds_count{{{_TOKEN}}}"
+BROKE = 'redline_detector_judgements_total{detector="speech",judgement="failed"}'
 UNPROVED = 'redline_rollback_incomplete{instance="c",job="redline-control"}'
 WAY_BACK = 'redline_rollout_way_back_ready{instance="c",job="redline-control"}'
 WRITABLE = 'redline_control_journal_writable{instance="c",job="redline-control"}'
@@ -110,6 +111,16 @@ BREACHES = (
         needed=(),  # its business is what is missing
         window_s=30,
         restarted={ANSWERED: "900+1x14 0+1x45", CAME: "900+1x14 0+1x45"},
+    ),
+    Breach(
+        AlertName.DETECTOR_BROKEN,
+        {BROKE: "0x9 1+1x40 41x400"},
+        at=10,
+        cured={BROKE: "0x9 1+1x9 10x400"},
+        over=319,
+        needed=(BROKE,),
+        window_s=300,
+        restarted={BROKE: "40x9 0x400"},
     ),
     Breach(
         AlertName.RESIDENT_DOWN,
