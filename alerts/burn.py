@@ -6,7 +6,6 @@ copies of the counters, one a minute: three days of samples of each second are t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from alerts.alert import Alert
 from alerts.figures import in_words
@@ -16,19 +15,11 @@ from alerts.records import Record
 from monitors import catalog
 from monitors.labels import Action, Milestone, Severity
 from monitors.metric import Label, Metric, Table
-from monitors.recorded import Recorded
+from monitors.recorded import BURN_PAGES, Objective, Recorded, missed
 from monitors.redlines import RedLines
 
 INTERVAL_S = 60.0  # of the group: how far apart the copies are
 SLO = "slo"  # the label that tells the objectives' alerts apart
-
-
-class Objective(StrEnum):
-    """A red line as what the service promises; its error budget is the share that may miss."""
-
-    CACHE = "cache_hit_rate"
-    FIRST_PACKET = "first_packet"
-    FAULTS = "faults"
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class Pair:
 # Of a month's budget: 2 % in an hour, 5 % in six, 10 % in a day, 10 % in three days.
 PAIRS = (
     Pair("5m", "1h", 14.4, Severity.PAGE),
-    Pair("30m", "6h", 6.0, Severity.PAGE),
+    Pair("30m", "6h", BURN_PAGES, Severity.PAGE),
     Pair("2h", "1d", 3.0, Severity.TICKET),
     Pair("6h", "3d", 1.0, Severity.TICKET),
 )
@@ -93,7 +84,7 @@ class Budget:
 
     def ratio(self, window: str) -> str:
         """The recorded share of errors over a window."""
-        return f"service:redline_{self.objective}_bad:ratio{window}"
+        return missed(self.objective, window).name
 
 
 def budgets(lines: RedLines) -> tuple[Budget, ...]:

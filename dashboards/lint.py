@@ -122,7 +122,9 @@ def limits_are_red_lines(
 def known_series() -> frozenset[str]:
     """The names of all series there can be."""
     exported = {name for metric in catalog.ALL for name in exposed_names(metric)}
-    return frozenset(exported | {r.name for r in recorded.RECORDED} | PROMETHEUS_OWN)
+    return frozenset(
+        exported | {r.name for r in (*recorded.RECORDED, *recorded.BUDGETS)} | PROMETHEUS_OWN
+    )
 
 
 def exposed_names(metric: Metric) -> tuple[str, ...]:

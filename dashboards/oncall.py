@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from grafana_foundation_sdk.builders.common import TableSortByFieldState
 from grafana_foundation_sdk.models import dashboard
 
+from dashboards.budgets import budgets
 from dashboards.page import Row, cell_variables, logs_variable, page, version_variable
 from dashboards.panels import (
     BYTES,
@@ -49,6 +50,7 @@ def build(lines: RedLines, others: Mapping[str, tuple[float, ...]]) -> dashboard
         "Is it broken, what do the three tables say, and what has Redline done about it.",
         [
             Row("Is it broken?", [*worst(lines, others), alerts(), who_serves()]),
+            Row("How long does it last, and who looks?", [budgets(lines), evaluator(), way_back()]),
             Row("Three tables", [latency_table(lines), fault_table(lines), cache_table(lines)]),
             Row(
                 "What Redline did",
@@ -157,6 +159,35 @@ def who_serves() -> Panel:
             Column("in flight", f"max by (version) ({everything(catalog.IN_FLIGHT)})", PLAIN, 0),
         ],
         height=6,
+    )
+
+
+# ---------------------------------------------------------------- who looks, and who is there
+def evaluator() -> Panel:
+    return figure(
+        "Rules evaluated by",
+        "The control plane evaluates them itself while no Watchdog comes. Then nobody is paged by "
+        "Alertmanager: see the runbook of RedlineWatchdog.",
+        f"max({everything(catalog.RULES_EMBEDDED)})",
+        PLAIN,
+        width=6,
+        height=6,
+    ).mappings(names({0: ("Prometheus", GREEN), 1: ("the control plane", RED)}))
+
+
+def way_back() -> Panel:
+    return (
+        figure(
+            "Way back",
+            "While a rollout has given everybody to a version that is still judged: whether the "
+            "one before it can serve. RedlineNoWayBack wakes somebody where it cannot.",
+            f"min({everything(catalog.WAY_BACK)})",
+            PLAIN,
+            width=6,
+            height=6,
+        )
+        .mappings(names({0: ("NONE", RED), 1: ("ready", GREEN)}))
+        .no_value("not needed")
     )
 
 

@@ -1,6 +1,7 @@
 """Every series that a recording rule derives: what tables show and alerts compare."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from monitors.metric import Label, Table
 
@@ -17,6 +18,32 @@ class Recorded:
     labels: tuple[Label, ...]
     table: Table
     column: str
+
+
+class Objective(StrEnum):
+    """A red line as what the service promises; its error budget is the share that may miss."""
+
+    CACHE = "cache_hit_rate"
+    FIRST_PACKET = "first_packet"
+    FAULTS = "faults"
+
+
+_TABLES = {
+    Objective.CACHE: Table.CACHE,
+    Objective.FIRST_PACKET: Table.LATENCY,
+    Objective.FAULTS: Table.FAULTS,
+}
+BUDGET_WINDOWS = ("30m", "6h", "3d")  # over which every objective's budget is looked at
+BURN_PAGES = 6.0  # times as fast as a budget lasts, over the first two of these windows
+
+
+def missed(objective: Objective, window: str) -> Recorded:
+    """The share of all that counts for an objective which missed it, over a window."""
+    return Recorded(
+        f"service:redline_{objective}_bad:ratio{window}",
+        f"Share of the service's {objective} that missed, of {window}.",
+        (), _TABLES[objective], "",
+    )  # fmt: skip
 
 
 _VM = (Label.VERSION, Label.MILESTONE)
@@ -80,3 +107,6 @@ RECORDED: tuple[Recorded, ...] = (
     FIRST_OUTPUT_P99, FIRST_OUTPUT_REQUESTS, OVERDUE_SHARE, SLOW_SHARE, FAULT_RATE,
     FAULT_RATE_BY_FAULT,
 )  # fmt: skip
+BUDGETS: tuple[Recorded, ...] = tuple(
+    missed(objective, window) for objective in Objective for window in BUDGET_WINDOWS
+)

@@ -136,6 +136,14 @@ def test_every_recorded_series_of_the_catalog_is_recorded_once():
     assert [record.series for record in records(RedLines())] == list(recorded.RECORDED)
 
 
+def test_what_panels_show_of_error_budgets_is_recorded_and_pages_where_they_say():
+    named = {record.series.name for record in burn.records(RedLines())}
+    assert {series.name for series in recorded.BUDGETS} <= named
+    (pages,) = (pair for pair in burn.PAIRS if pair.factor == recorded.BURN_PAGES)
+    assert (pages.short, pages.long) == recorded.BUDGET_WINDOWS[:2]
+    assert pages.severity is Severity.PAGE
+
+
 def test_a_dead_prometheus_is_missed_before_the_evaluator_must_take_over():
     lines = AlertLines()
     (flag,) = prometheus_flags(lines)

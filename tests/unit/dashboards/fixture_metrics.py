@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 
-from monitors import catalog
+from monitors import catalog, recorded
 from monitors.metric import CLOSED, Kind, Label, Metric
 from monitors.redlines import RedLines
 
@@ -34,8 +34,10 @@ GAUGES = {catalog.FAULT_WINDOW_REQUESTS: 1000.0, catalog.FAULT_WINDOW_FAULTED: 3
 
 
 def page(seconds: float) -> str:
-    """The exposition `seconds` after the start: counters have grown, levels have moved."""
-    return "\n".join(line for metric in catalog.ALL for line in _family(metric, seconds)) + "\n"
+    """The exposition `seconds` after the start: counters have grown, levels have moved. What is
+    recorded once a minute, of gains over minutes, is there from the start."""
+    lines = [line for metric in catalog.ALL for line in _family(metric, seconds)]
+    return "\n".join([*lines, *(f"{series.name} 0.001" for series in recorded.BUDGETS)]) + "\n"
 
 
 def _family(metric: Metric, seconds: float) -> Iterator[str]:
