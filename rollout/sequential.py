@@ -63,8 +63,9 @@ class Numbers(Wire, frozen=True):
     """What a test knows, for people: it breaches at `e >= threshold`, passes likewise.
 
     Of the two e-processes of a line `e` and `threshold` are those of the nearer to a breach.
-    `to_breach` and `to_pass` are the share of the way to each that the evidence has gone, 0 to 1:
-    log E of the log of its threshold. None: an earlier release's, which did not say.
+    `to_breach` and `to_pass` are the share of the way to each that was gone, 0 to 1: log E of the
+    log of its threshold, and to a breach the sessions that it needs, where they are the lesser.
+    None: an earlier release's, which did not say.
     """
 
     line: str
@@ -266,7 +267,7 @@ class LineTest:
             n=self._n,
             events=self._events,
             bad_sessions=len(self._bad_sessions),
-            to_breach=1.0 if self._breached else _share(log_e, log_threshold),
+            to_breach=1.0 if self._breached else self._way_to_breach(log_e, log_threshold),
             to_pass=_share(log_better, log_pass),
         )
 
@@ -296,6 +297,11 @@ class LineTest:
         test._n, test._events = saved.n, saved.events
         test._bad_sessions, test._breached = saved.bad_sessions, saved.breached
         return test
+
+    def _way_to_breach(self, log_e: float, log_threshold: float) -> float:
+        """As `_has_crossed` asks for both."""
+        sessions = _share(len(self._bad_sessions), self.line.min_sessions)
+        return min(sessions, _share(log_e, log_threshold))
 
     def _has_crossed(self) -> bool:
         log_e, log_threshold = self._nearest()

@@ -44,6 +44,28 @@ def fed(line: Line, ys: list[float], restart_every: int = 0, sessions: int = 50)
     return test
 
 
+def test_nobody_is_told_that_a_breach_is_there_while_sessions_are_missing():
+    test = LineTest(FAULTS)
+    for turn in range(60):
+        test.observe(1.0, f"s{turn % 2}")
+    numbers = test.numbers()
+    assert numbers.e > numbers.threshold
+    assert (numbers.verdict, numbers.to_breach) == (Verdict.INCONCLUSIVE, 2 / 3)
+    test.observe(1.0, "s2")
+    numbers = test.numbers()
+    assert (numbers.verdict, numbers.to_breach) == (Verdict.BREACH, 1.0)
+
+
+def test_the_way_gone_grows_with_the_evidence_and_is_whole_at_the_verdict():
+    test, ways = LineTest(FAULTS), list[float]()
+    while test.verdict is Verdict.INCONCLUSIVE:
+        ways.append(test.numbers().to_pass or 0.0)
+        test.observe(0.0, f"s{len(ways)}")
+    assert ways == sorted(ways)
+    assert ways[len(ways) // 2] == pytest.approx(0.5, abs=0.15), "evenly"
+    assert (test.verdict, test.numbers().to_pass) == (Verdict.PASS, 1.0)
+
+
 def pass_e(test: LineTest) -> float:
     return test.numbers().pass_e
 
