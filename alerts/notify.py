@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -63,10 +64,12 @@ class Receiver(BaseModel):
 
     def url(self) -> str:
         """Read anew each time, as secrets are changed. Raises `NoAddress`, which shows none."""
-        found = os.environ.get(self.url_env, "") if self.url_env else self._line()
-        if not found.strip().startswith(("http://", "https://")):
+        found = (os.environ.get(self.url_env, "") if self.url_env else self._line()).strip()
+        if not found.startswith(("http://", "https://")):
             raise NoAddress(f"{self.name}: {self.place} holds no http:// or https:// URL")
-        return found.strip()
+        if not _has_host_and_port(found):
+            raise NoAddress(f"{self.name}: the URL of {self.place} has no host, or no such port")
+        return found
 
     def _line(self) -> str:
         assert self.url_file is not None
@@ -74,6 +77,15 @@ class Receiver(BaseModel):
             return self.url_file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as err:
             raise NoAddress(f"{self.name}: {self.place} cannot be read: {err}") from err
+
+
+def _has_host_and_port(url: str) -> bool:
+    """A port is up to 65535, or left out."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def repeated(receivers: Sequence[Receiver]) -> list[str]:

@@ -55,7 +55,7 @@ async def send(client: httpx.AsyncClient, receiver: Receiver, notice: Notice) ->
             status = answer.status_code  # whatever else it says is not read
     except NoAddress as err:
         raise NotTold(str(err)) from err
-    except Exception as err:  # also what a port past 65535 raises: it is in nobody else's way
+    except Exception as err:  # whatever it is, it is in nobody else's way
         raise NotTold(f"{receiver.name} does not answer: {type(err).__name__}") from err
     if not 200 <= status < 300:
         for_good = 400 <= status < 500 and status not in _NOT_NOW

@@ -132,16 +132,47 @@ async def test_one_that_is_away_hears_everything_when_it_is_back_and_the_others_
     assert counted.of["repeated"] >= 3
 
 
-async def test_a_port_that_there_is_not_is_in_nobody_elses_way(
-    journal: ScratchJournal, world: World, server: Server, tmp_path: Path, one: Receiver
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/", "http://127.0.0.1:-1/", "http:///x"])
+async def test_an_address_that_there_is_not_is_said_and_in_nobody_elses_way(
+    journal: ScratchJournal,
+    world: World,
+    server: Server,
+    tmp_path: Path,
+    one: Receiver,
+    caplog: pytest.LogCaptureFixture,
+    url: str,
 ) -> None:
-    two = receiver(tmp_path, "two", "http://127.0.0.1:99999/")
+    two = receiver(tmp_path, "two", url)
     async with telling(journal, one, two) as (notifier, counted):
         await world.start()
         notifier.wake()
         await until(lambda: counted.of["repeated"] >= 2)
         (tmp_path / "two").write_text(f"{server.url}/two\n")
         await until(lambda: told(server, "/two") == told(server, "/one") == STARTED)
+    assert "has no host, or no such port" in caplog.text
+    assert url not in caplog.text
+
+
+async def test_an_error_that_nobody_thought_of_is_in_nobody_elses_way(
+    journal: ScratchJournal,
+    world: World,
+    server: Server,
+    tmp_path: Path,
+    one: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    two, read = receiver(tmp_path, "two", f"{server.url}/two"), Receiver.url
+
+    def url(self: Receiver) -> str:
+        if self.name == "two":
+            raise KeyError("a mistake of ours")
+        return read(self)
+
+    monkeypatch.setattr(Receiver, "url", url)
+    async with telling(journal, one, two) as (notifier, counted):
+        await world.start()
+        notifier.wake()
+        await until(lambda: told(server) == STARTED and counted.of["repeated"] >= 2)
 
 
 async def test_a_successor_goes_on_where_this_one_stood(
