@@ -133,7 +133,7 @@ def rollback(
     """Take A out now: cut over, fence, drain, flush, verify, quarantine.
 
     Before A has traffic it calls the rollout off, and nothing is quarantined. Exit codes: 1,
-    refused, or A is out of traffic and not proved clean.
+    refused, or a step of it is not proved yet.
     """
     verb("rollback", actor, state_dir, reason)
 

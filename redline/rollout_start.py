@@ -14,7 +14,7 @@ from redline.control.api import ControlStatus, ProposalAnswer, StartAnswer, Star
 from redline.settings import Stack
 from rollout.detectable import Detectable
 from rollout.lines import DEGRADE, FIRST_PACKET
-from rollout.phases import MODEL_REFUSED
+from rollout.phases import refuses_model
 from rollout.plan import ALL, RolloutPlan
 from rollout.status import RolloutStatus
 
@@ -118,7 +118,7 @@ def _follow(console: Console, stack: Stack, status: RolloutStatus) -> None:
     told: LoadStage | None = None
     while True:
         reasons = "; ".join(status.reasons)
-        if status.phase is Phase.IDLE and reasons.startswith(MODEL_REFUSED):
+        if status.phase is Phase.IDLE and refuses_model(status.reasons):
             raise ModelRefused(reasons)
         if status.phase in (Phase.IDLE, Phase.QUARANTINED):
             raise NotGoneOn(reasons)

@@ -22,7 +22,7 @@ from rollout.state import (
     stay,
 )
 
-MODEL_REFUSED = "the new model is refused"
+_MODEL_REFUSED = "the new model is refused"
 PATIENCE_S = 5.0  # with an A that serves all and is not ready: both may just be starting
 _JUDGED = frozenset({Phase.CANARY, Phase.PROMOTING, Phase.BAKE})  # on every line
 
@@ -196,7 +196,12 @@ def _advance(state: RolloutState, plan: RolloutPlan, signals: Signals, phase_s: 
 
 def refused(why: str) -> Decision:
     """The end of a rollout whose model the data plane will not load."""
-    return Decision(phase=Phase.IDLE, weight=0, reasons=(f"{MODEL_REFUSED}: {why}",))
+    return Decision(phase=Phase.IDLE, weight=0, reasons=(f"{_MODEL_REFUSED}: {why}",))
+
+
+def refuses_model(reasons: tuple[str, ...]) -> bool:
+    """Whether a rollout ended for these reasons as `refused` does, and was not called off."""
+    return any(reason.startswith(_MODEL_REFUSED) for reason in reasons)
 
 
 def _load(state: RolloutState, model: ModelToLoad, loading: Loading | None) -> Decision | None:

@@ -10,8 +10,9 @@ from monitors.journal import Entry
 from monitors.labels import Phase
 from redline.control.beginnings import Place, begins, place_of
 from redline.control.stories import story
-from rollout.phases import MODEL_REFUSED, RolloutState, clearing
+from rollout.phases import clearing, refuses_model
 from rollout.rollback import KIND, Progress, Record, Stage, Step
+from rollout.state import RolloutState
 from rollout.store import STATE_KIND, SavedState
 
 KINDS = (STATE_KIND, KIND)  # of the entries that may be news
@@ -82,7 +83,7 @@ def _happening(position: Position, place: Place, state: RolloutState) -> Happeni
         return Happening.STARTED
     was = position.place
     if state.phase is Phase.IDLE and (was.under_way or was.phase is Phase.HOLD):
-        refused = any(reason.startswith(MODEL_REFUSED) for reason in state.reasons)
+        refused = refuses_model(state.reasons)
         return Happening.REFUSED if refused else Happening.CALLED_OFF
     moved = (state.phase, state.share) != (position.place.phase, position.share)
     return _OF_PHASE.get(state.phase) if moved else None
