@@ -105,6 +105,22 @@ async def test_a_model_that_does_not_come_up_gives_its_place_back(
     assert (after["version"], after["weights_digest"]) == ("v2", "digest-of-v2")
 
 
+async def test_a_flush_starts_an_engine_that_was_refused_at_the_start(tmp_path: Path) -> None:
+    """What docs/runbooks/redline-no-way-back.md says to do after a restart of the data plane."""
+    settings = settings_for(tmp_path)
+    mark = tmp_path / "v1" / "late"
+    mark.touch()
+    async with running_gateway(settings, wait=False) as gateway:
+        supervisor = gateway.plane.supervisors[B]
+        await until(lambda: supervisor.refused and gateway.plane.is_ready(A))
+        pid, mark_above = (await gateway.status(A))["pid"], gateway.plane.min_pool_epoch(B) + 1
+        mark.unlink()
+        answer = await gateway.led("POST", f"/residents/{B}/flush", min_pool_epoch=mark_above)
+        assert answer.status_code == 200, answer.text
+        assert gateway.plane.is_ready(B)
+        assert (await gateway.status(A))["pid"] == pid, "and nobody else is touched"
+
+
 @pytest.mark.parametrize("mark", ["held", "late"])
 async def test_an_engine_that_is_no_longer_there_is_never_taken_for_the_new_model(
     fresh: Gateway, tmp_path: Path, mark: str
