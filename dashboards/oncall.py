@@ -50,7 +50,10 @@ def build(lines: RedLines, others: Mapping[str, tuple[float, ...]]) -> dashboard
         "Is it broken, what do the three tables say, and what has Redline done about it.",
         [
             Row("Is it broken?", [*worst(lines, others), alerts(), who_serves()]),
-            Row("How long does it last, and who looks?", [budgets(lines), evaluator(), way_back()]),
+            Row(
+                "How fast are budgets spent, who looks, is there a way back?",
+                [budgets(lines), evaluator(), way_back()],
+            ),
             Row("Three tables", [latency_table(lines), fault_table(lines), cache_table(lines)]),
             Row(
                 "What Redline did",

@@ -66,13 +66,17 @@ async def test_what_a_hand_took_back_from_a_is_not_given_to_it_by_a_resume(world
 
 
 # ---------------------------------------------------------------- before A has traffic
-async def made_stable_while_it_prepares(world: World) -> None:
-    """A rollout waits for B, and somebody has A serve meanwhile."""
+async def begun_without_b(world: World) -> None:
     await world.controller.tick()
     world.plane.kill("b")
     await world.controller.tick()
     plan, _ = await world.controller.propose()
     await world.controller.start(plan, "ann")
+
+
+async def made_stable_while_it_prepares(world: World) -> None:
+    """A rollout waits for B, and somebody has A serve meanwhile."""
+    await begun_without_b(world)
     assert world.status.phase is Phase.PREPARE
     await world.plane.set_route(by_hand(world, "a", 0))
     await world.step()
@@ -111,11 +115,7 @@ async def test_a_rollback_of_an_a_that_serves_by_hand_is_no_call_off(world: Worl
 
 
 async def test_a_hold_before_a_has_traffic_yields_to_a_hand_too(world: World) -> None:
-    await world.controller.tick()
-    world.plane.kill("b")
-    await world.controller.tick()
-    plan, _ = await world.controller.propose()
-    await world.controller.start(plan, "ann")
+    await begun_without_b(world)
     await world.controller.hold("ann")
     await world.plane.set_route(by_hand(world, "a", 0))
     await world.step()
