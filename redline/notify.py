@@ -25,8 +25,8 @@ def command(
     """The receivers of notices that a `redline.yaml` names, or those of the stack started here.
 
     Exit codes: 0, each has a URL and, with --test, took the notice; 1, one has none, or did not
-    take it; 2, wrong usage. The control plane reads `url_env` from its own environment, this command
-    from that of this shell.
+    take it; 2, wrong usage. The control plane reads `url_env` from its own environment, this
+    command from its shell's.
     """
     receivers = policy_of(lines).notify if lines is not None else _of_stack(state_dir)
     if not receivers:
